@@ -187,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{R"("temperature": "hot")", "temperature", "temperature \"hot\": expected a number"},
         BadField{R"("temperature": -1)", "temperature", "temperature -1: expected 0 to 100"},
-        BadField{R"("top_p": 0)", "top_p", "expected above 0"},
+        BadField{R"("top_p": -1)", "top_p", "expected 0 to 1"},
         BadField{R"("top_p": 1.5)", "top_p", "expected 0 to 1"},
         BadField{R"("max_tokens": 0)", "max_tokens", "expected an integer from 1"},
         BadField{R"("max_tokens": 1.5)", "max_tokens", "expected an integer"},

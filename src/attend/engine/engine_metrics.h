@@ -37,7 +37,10 @@ struct EngineMetrics {
   int64_t num_cached_tokens = 0;
   int64_t num_locked_tokens = 0;
   int64_t num_evictable_tokens = 0;
+  int page_size = 0;  // tokens; 0 without a KV pool
   bool paused = false;
+  // Generated tokens per second, over about a second; 0 if no request runs.
+  double generation_throughput = 0.0;
 
   // Counters since the start.
   int64_t num_steps = 0;
@@ -59,7 +62,12 @@ struct EngineMetrics {
   // Seconds since a request was submitted.
   Histogram queue_time;  // until the request was admitted
   Histogram time_to_first_token;
-  Histogram end_to_end;  // until the request finished; aborted ones do not count
+  Histogram end_to_end;    // until the request finished; aborted ones do not count
+  Histogram prefill_time;  // from admission to the first token
+  Histogram decode_time;   // of finished requests, from the first token to the last
+  // Tokens of finished requests: of the prompt, and generated ones.
+  Histogram prompt_length, generation_length;
+  Histogram step_tokens;  // tokens that a step computes
   // Seconds between two outputs of a request, divided by the tokens of the later one and counted once per
   // token.
   Histogram inter_token;

@@ -52,7 +52,15 @@ class MetricsRecorder {
   void read(EngineMetrics& metrics) const;
 
  private:
-  HistogramRecorder queue_time_, time_to_first_token_, end_to_end_, inter_token_;
+  void measure_throughput(int64_t num_generated, bool was_running);
+
+  HistogramRecorder queue_time_, time_to_first_token_, end_to_end_, inter_token_, prefill_time_, decode_time_,
+      prompt_length_, generation_length_, step_tokens_;
+  SingleWriterNumber<int> page_size_;
+  SingleWriterNumber<double> throughput_;
+  // Start of the interval that is being measured; used on the engine's thread.
+  Clock::time_point interval_start_;
+  int64_t interval_generated_ = 0, num_computed_ = 0;
   SingleWriterNumber<int> num_running_, num_waiting_;
   SingleWriterNumber<int64_t> num_used_tokens_, num_total_tokens_, num_cached_tokens_, num_locked_tokens_,
       num_evictable_tokens_;

@@ -13,6 +13,7 @@ namespace {
 void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeout,
          const std::function<void()>& on_ready) {
   Drain drain(server, api, drain_timeout);
+  server.defer_signals();
   on_ready();
   server.run([&](HttpRequest request,
                  std::shared_ptr<Exchange> exchange) { api.handle(std::move(request), std::move(exchange)); },

@@ -49,7 +49,8 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       defaults_(SamplingDefaults::read(options_.model_path)),
       id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
       grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
-                grammars.limits) {
+                grammars.limits),
+      health_(executor, probed_engine(), "the engine did not generate a token") {
   engine_.set_after_outputs([this] { ready_queue_.release(); });
   for (const Endpoint* endpoint : kEndpoints)
     add_route({"POST", endpoint->path, Needs::kKey,
@@ -126,8 +127,14 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   }
 }
 
+// The request of the health probe does not count.
+int Api::max_waiting() const {
+  const int limit = options_.max_queued_requests;
+  return limit > 0 ? limit + health_.num_submitted() : 0;
+}
+
 void Api::check_queue() const {
-  if (options_.max_queued_requests > 0 && engine_.num_waiting() >= options_.max_queued_requests)
+  if (options_.max_queued_requests > 0 && engine_.num_waiting() >= max_waiting())
     throw queue_full(options_.max_queued_requests);
 }
 
@@ -146,7 +153,7 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
   line.end_array().key("seconds_to_first_token").number(ended.seconds_to_first_token());
   line.key("seconds").number(ended.seconds());
   if (!traceparent.empty()) line.key("traceparent").text(traceparent);
-  log_info(line.end_object().take());
+  log_record(line.end_object().take());
 }
 
 GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) const {
@@ -169,7 +176,7 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) co
 
 void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
   // Requests that arrived with this one may have filled the queue.
-  const int max_waiting = options_.max_queued_requests;
+  const int max_waiting = this->max_waiting();
   if (!job.grammar) return generation->submit(std::move(job), max_waiting);
   const Grammar grammar = job.grammar->grammar;
   const auto waiting = std::make_shared<GrammarJob>(std::move(job), generation);
@@ -193,7 +200,7 @@ void Api::submit_compiled(GrammarJob& compiled) {
     if (job.answer && job.answer->reasoning)
       job.mask = make_reasoning_mask(*job.answer->reasoning, std::move(job.mask), *engine_.tokenizer(),
                                      job.answer->inside_reasoning);
-    compiled.generation->submit(std::move(job), options_.max_queued_requests);
+    compiled.generation->submit(std::move(job), max_waiting());
   });
   if (error) compiled.generation->reject(error);
 }
@@ -283,23 +290,27 @@ void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& ex
   });
 }
 
+ProbedEngine Api::probed_engine() {
+  const auto steps_while_busy = [this]() -> std::optional<int64_t> {
+    const EngineMetrics metrics = engine_.metrics();
+    if (metrics.num_running + metrics.num_waiting == 0) return std::nullopt;
+    return metrics.num_steps;
+  };
+  const auto submit = [this](std::function<void(bool)> done) {
+    GenerationRequest request{std::vector<int32_t>{0}, {}};
+    request.params.max_new_tokens = 1;
+    request.params.ignore_eos = true;
+    engine_.submit(std::move(request), [done = std::move(done)](const RequestOutput& output) {
+      if (output.finished())
+        done(output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop);
+    });
+  };
+  return {steps_while_busy, submit};
+}
+
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
-  GenerationRequest request{std::vector<int32_t>{0}, {}};
-  request.params.max_new_tokens = 1;
-  request.params.ignore_eos = true;
-  // The first reply wins; later calls on the exchange have no effect.
-  executor_.after(kHealthTimeout, [exchange] {
-    answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
-  });
-  const auto answer = std::make_shared<HealthResponse>(exchange, "the engine did not generate a token");
-  engine_.submit(std::move(request), [this, answer](const RequestOutput& output) {
-    if (!output.finished()) return;
-    answer->healthy =
-        output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
-    ready_queue_.add(*answer);
-  });
+  health_.answer(exchange);
 }
 
 void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {

@@ -10,6 +10,7 @@
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/protocols/generation.h"
+#include "attend/serve/protocols/health_probe.h"
 #include "attend/serve/protocols/service.h"
 #include "attend/text/chat_template/chat_template.h"
 
@@ -29,6 +30,8 @@ class Api : public Service {
  private:
   int max_model_len() const override { return engine_.info().context_length; }
   void check_queue() const;
+  int max_waiting() const;
+  ProbedEngine probed_engine();
 
   void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -73,7 +76,8 @@ class Api : public Service {
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   std::string id_prefix_;  // unique per process, so that ids differ after a restart
   int64_t num_ids_ = 0;
-  GrammarCompiler grammars_;  // destroyed first, since it calls back
+  GrammarCompiler grammars_;  // destroyed first of those above, since it calls back
+  HealthProbe health_;
 };
 
 }  // namespace attend::serve

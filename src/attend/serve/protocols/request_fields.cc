@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "attend/checkpoint/input_file.h"
 #include "attend/model/config/model_spec.h"
@@ -41,7 +42,19 @@ constexpr MissingField kMissing[] = {
     {"audio", "sound is not supported"},
     {"session_params", "not supported"},
     {"web_search_options", "not supported"},
-    {"functions", "calls of tools are not supported"},
+    {"functions", "replaced by tools in OpenAI's API; send tools"},
+    {"function_call", "replaced by tool_choice in OpenAI's API; send tool_choice"},
+    {"repeat_last_n", "not supported; penalties count all tokens of the answer and the prompt"},
+    {"mirostat", "not supported"},
+    {"dynatemp_range", "not supported"},
+    {"xtc_probability", "not supported"},
+    {"dry_multiplier", "not supported"},
+    {"samplers", "not supported"},
+    {"lora", "adapters are not supported"},
+    {"lora_request", "adapters are not supported"},
+    {"mm_processor_kwargs", "images are not supported"},
+    {"return_token_ids", "not supported; /generate returns output_ids"},
+    {"return_tokens_as_token_ids", "not supported; /generate returns ids of tokens with logprobs"},
 };
 // Known fields without effect on the answer. SGLang's router sends separate_reasoning true, which has no
 // effect in SGLang either if the server has no reasoning parser.
@@ -74,7 +87,14 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
       reject(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
     return static_cast<float>(value);
   };
-  params.repetition_penalty = number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
+  params.repetition_penalty = defaults.repetition_penalty;
+  for (const char* key : {"repeat_penalty", "repetition_penalty"}) {
+    const auto value = fields.number(key);
+    if (!value) continue;
+    if (!(*value > 0.0 && *value <= 2.0))
+      reject(fields.name(key), fields.name(key), " ", *value, ": expected above 0, at most 2 (1: none)");
+    params.repetition_penalty = static_cast<float>(*value);
+  }
   params.frequency_penalty = number("frequency_penalty", 0.0, -2.0, 2.0);
   params.presence_penalty = number("presence_penalty", 0.0, -2.0, 2.0);
   for (const char* key : {"min_tokens", "min_new_tokens"})
@@ -154,8 +174,8 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   check_range("temperature", params.temperature, 0.0, 100.0);
   check_range("min_p", params.min_p, 0.0, 1.0);
   check_range("top_p", params.top_p, 0.0, 1.0);
-  if (params.top_p == 0.0f)
-    reject(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
+  // 0 keeps the most likely token, as the smallest positive number does.
+  if (params.top_p == 0.0f) params.top_p = std::numeric_limits<float>::min();
 }
 
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
