@@ -16,7 +16,7 @@ FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoin
 ORDERS = {
     "checkpoint": ["contract", "hf", "."],
     "text": ["tokenizer", "chat_template"],
-    "text/tokenizer": ["contract", "regex", "bpe", "pipeline", "."],
+    "text/tokenizer": ["contract", "regex", "bpe", "pipeline", ".", "decoding"],
     "text/chat_template": ["values", "syntax", "."],
     "model": ["config", "weights", "modules", "architectures", "."],
     "serve": ["json", "web", "http", "formats", "protocols", "."],

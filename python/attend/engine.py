@@ -96,10 +96,12 @@ class RequestStream:
 
     output: RequestOutput
 
-    def __init__(self, engine, handle, prompt, num_completions):
+    def __init__(self, engine, handle, prompt, sampling):
         self._engine, self._handle = engine, handle
+        self._skip_special_tokens = sampling.skip_special_tokens
+        self._spellers = {}  # by completion
         self._news: list[CompletionOutput] = []
-        self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(num_completions)])
+        self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(sampling.n)])
 
     def result(self) -> RequestOutput:
         """Waits for the end and returns the RequestOutput."""
@@ -159,15 +161,18 @@ class RequestStream:
         self.output.num_cached_tokens = max(self.output.num_cached_tokens, event.pop("num_cached_tokens"))
         if prompt_ids:
             self.output.prompt_token_ids = prompt_ids
-        decode = self._engine._decode_one
         if prompt_logprobs is not None:
             # The first token has no logprob.
-            scored = logprobs_by_token(self.output.prompt_token_ids[1:], prompt_logprobs, decode)
+            speller = self._engine._speller(self._skip_special_tokens, self.output.prompt_token_ids[:1])
+            scored = logprobs_by_token(self.output.prompt_token_ids[1:], prompt_logprobs, speller)
             self.output.prompt_logprobs = [None, *scored]
         logprobs = event.pop("logprobs")
         new = CompletionOutput(**event)
         if logprobs is not None:
-            new.logprobs = logprobs_by_token(new.token_ids, logprobs, decode)
+            if new.index not in self._spellers:
+                prompt = self.output.prompt_token_ids
+                self._spellers[new.index] = self._engine._speller(self._skip_special_tokens, prompt)
+            new.logprobs = logprobs_by_token(new.token_ids, logprobs, self._spellers[new.index])
             new.cumulative_logprob = sum(logprob for logprob, _ in logprobs)
         return new
 
@@ -209,7 +214,7 @@ class Engine:
         sampling = to_sampling(sampling_params)
         text, value = _to_prompt(prompt)
         handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority, sampling.grammar())
-        return RequestStream(self, handle, text, sampling.n)
+        return RequestStream(self, handle, text, sampling)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
         return self._handle.encode(text, add_special_tokens)
@@ -271,8 +276,13 @@ class Engine:
             self._templates[name_or_path] = found
         return self._templates[name_or_path]
 
-    def _decode_one(self, token):
-        return self._handle.decode([token], False) if self._has_tokenizer else None
+    def _speller(self, skip_special_tokens, prompt):
+        """Returns an object that spells tokens that follow a prompt; None without a tokenizer."""
+        if not self._has_tokenizer:
+            return None
+        speller = self._handle.speller(skip_special_tokens)
+        speller.follow(prompt)
+        return speller
 
 
 def _to_prompt(prompt):

@@ -75,12 +75,13 @@ class RequestOutput:
         return self.outputs[0].logprobs
 
 
-def logprobs_by_token(token_ids, kept, decode):
+def logprobs_by_token(token_ids, kept, speller):
     """Returns [{token id: Logprob}] per token, from [(logprob, [(token id, logprob), ...])]."""
     entries = []
     for token, (logprob, tops) in zip(token_ids, kept):
-        entry = {token: Logprob(logprob, None, decode(token))}
-        for rank, (top, top_logprob) in enumerate(tops, 1):
-            entry[top] = Logprob(top_logprob, rank, decode(top))
+        others = [(top, top_logprob, speller.spell(top) if speller else None) for top, top_logprob in tops]
+        entry = {token: Logprob(logprob, None, speller.push(token) if speller else None)}
+        for rank, (top, top_logprob, text) in enumerate(others, 1):
+            entry[top] = Logprob(top_logprob, rank, text)
         entries.append(entry)
     return entries

@@ -24,6 +24,7 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
+#include "attend/text/tokenizer/decoding/token_speller.h"
 #include "module.h"
 #include "read_options.h"
 #include "released_gil.h"
@@ -167,8 +168,8 @@ nb::str printed(const T& value) {
 nb::object optional_text(std::string_view view) { return view.empty() ? nb::none() : nb::object(text(view)); }
 
 // Returns [(logprob, [(token id, logprob), ...]), ...] per token; None if logprobs were not requested.
-nb::object list_of(const StoredLogprobs& kept) {
-  if (kept.logprobs.empty()) return nb::none();
+nb::object list_of(const StoredLogprobs& kept, bool is_requested) {
+  if (!is_requested) return nb::none();
   nb::list tokens;
   for (size_t i = 0; i < kept.logprobs.size(); ++i) {
     nb::list tops;
@@ -190,9 +191,9 @@ nb::dict dict_of(const NewOutput& output) {
   event["stop_reason"] =
       output.matched_stop.empty() ? nb::cast(output.matched_token) : nb::object(text(output.matched_stop));
   event["error"] = optional_text(output.message);
-  event["logprobs"] = list_of(output.logprobs);
+  event["logprobs"] = list_of(output.logprobs, !output.logprobs.logprobs.empty());
   event["prompt_token_ids"] = nb::cast(output.prompt_token_ids);
-  event["prompt_logprobs"] = list_of(output.prompt_logprobs);
+  event["prompt_logprobs"] = list_of(output.prompt_logprobs, output.has_prompt_logprobs);
   event["num_cached_tokens"] = output.num_cached_tokens;
   return event;
 }
@@ -352,6 +353,12 @@ void bind_engine(nb::module_& module) {
           },
           arg("token_ids"), arg("skip_special_tokens"))
       .def(
+          "speller",
+          [](const EngineHandle& handle, bool skip_special_tokens) {
+            return TokenSpeller(tokenizer_of(handle), skip_special_tokens);
+          },
+          arg("skip_special_tokens"))
+      .def(
           "encode_chat",
           [](const EngineHandle& handle, const ChatTemplate& chat, std::string_view variables,
              bool add_generation_prompt) {
@@ -360,6 +367,10 @@ void bind_engine(nb::module_& module) {
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
       .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
            arg("grammar") = nb::none());
+  nb::class_<TokenSpeller>(module, "TokenSpeller", "Texts of tokens in their place in a text.")
+      .def("follow", [](TokenSpeller& self, const std::vector<int32_t>& prompt) { self.follow(prompt); })
+      .def("spell", [](const TokenSpeller& self, int32_t id) { return text(self.spell(id).text); })
+      .def("push", [](TokenSpeller& self, int32_t id) { return text(self.push(id).text); });
   nb::class_<RequestHandle>(module, "RequestHandle", "A running request.")
       .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
       .def("abort", &RequestHandle::abort)

@@ -40,6 +40,7 @@ void RequestStream::add(const RequestOutput& output) {
   to.message = output.message;
   to.logprobs.add(output.logprobs);
   to.prompt_logprobs.add(output.prompt_logprobs);
+  to.has_prompt_logprobs = to.has_prompt_logprobs || output.has_prompt_logprobs;
   to.num_cached_tokens = output.request.num_cached_tokens;
   if (!std::exchange(prompt_told_, true))
     to.prompt_token_ids.assign(output.request.tokens.begin(),

@@ -34,6 +34,7 @@ struct NewOutput {
   // Set in the first output of the request.
   std::vector<int32_t> prompt_token_ids;
   StoredLogprobs prompt_logprobs;
+  bool has_prompt_logprobs = false;
   int num_cached_tokens = 0;
 };
 

@@ -156,7 +156,7 @@ TEST_F(GrammarCompilerTest, SpecialTokensAreNotText) {
 TEST_F(GrammarCompilerTest, ReportsGrammarErrors) {
   const auto compiler = tiny_compiler();
   EXPECT_EQ(error_text(*compiler, {GrammarKind::kRegex, "(a"}),
-            "regex: Regex parsing error at position 3: The parenthesis is not closed.");
+            "regex: a pattern with ( at character 1 has no )");
   EXPECT_THAT(error_text(*compiler, {GrammarKind::kEbnf, "root ::= nowhere"}),
               HasSubstr("ebnf: EBNF parser error"));
   EXPECT_THAT(error_text(*compiler, {GrammarKind::kJsonSchema, R"({"type": "nothing"})"}),

@@ -86,12 +86,18 @@ def test_logprobs_of_prompt_and_completion(llm):
     for token, entry in zip(output.token_ids, output.logprobs):
         assert len(entry) == 3 and entry[token].rank == 1
         assert entry[token].logprob == max(one.logprob for one in entry.values()) <= 0
-        assert entry[token].decoded_token == llm.engine.decode([token], skip_special_tokens=False)
     total = sum(entry[token].logprob for token, entry in zip(output.token_ids, output.logprobs))
     assert output.outputs[0].cumulative_logprob == pytest.approx(total)
     assert output.prompt_logprobs[0] is None and len(output.prompt_logprobs) == len(output.prompt_token_ids)
     assert all(token in entry for token, entry in zip(output.prompt_token_ids[1:], output.prompt_logprobs[1:]))
     assert llm.generate(PROMPTS[0], GREEDY)[0].logprobs is None
+    texts = [entry[token].decoded_token for token, entry in zip(output.token_ids, output.logprobs)]
+    assert output.text and "".join(texts).startswith(output.text)
+
+
+def test_a_prompt_of_one_token_has_logprobs(llm):
+    (output,) = llm.generate([5], SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=1))
+    assert output.prompt_logprobs == [None]
 
 
 def test_computed_prefixes_are_cached(llm):

@@ -114,8 +114,12 @@ TEST(ChatJob, ContinuesTheLastMessage) {
   const GenerationJob job = chat(
       R"("messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}], "continue_final_message": true)");
   EXPECT_EQ(job.continued, "He");
-  EXPECT_EQ(job.variables, R"({"messages":[{"role":"user","content":"Hi"}]})");
-  EXPECT_TRUE(job.add_generation_prompt);
+  EXPECT_EQ(Json::parse(job.variables)["messages"].size(), 2u) << "the template renders the message";
+  const GenerationJob empty = chat(
+      R"("messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": " "}], "continue_final_message": true)");
+  EXPECT_EQ(empty.continued, "");
+  EXPECT_EQ(empty.variables, R"({"messages":[{"role":"user","content":"Hi"}]})");
+  EXPECT_TRUE(empty.add_generation_prompt);
 }
 
 TEST(ChatJob, ReadsEveryFieldThatTheEngineSupports) {

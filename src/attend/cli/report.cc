@@ -127,7 +127,7 @@ void Report::add(size_t i, const RequestOutput& output) {
   entry.text += output.text;
   for (size_t token = 0; token < output.logprobs.logprobs.size(); ++token)
     entry.logprobs.push_back(to_json(output.logprobs, token, output.token_ids[token]));
-  if (!output.prompt_logprobs.empty())
+  if (output.has_prompt_logprobs)
     entry.prompt_logprobs = prompt_to_json(output.prompt_logprobs, output.request);
   if (output.finish_reason == FinishReason::kError || output.finish_reason == FinishReason::kAbort) {
     if (failed_.empty()) failure_ = output.message;

@@ -5,7 +5,7 @@
 namespace attend {
 namespace {
 
-// SGLang's, and finer ones below its first: seconds.
+// Upper bounds in seconds: SGLang's, with finer ones below its first.
 constexpr double kFirstTokenBounds[] = {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2,
                                         0.4,   0.6,    0.8,   1,    2,     4,    6,   8,
                                         10,    20,     40,    60,   80,    100,  200, 400};
@@ -23,7 +23,7 @@ double seconds_between(Clock::time_point from, Clock::time_point to) {
 
 HistogramRecorder::HistogramRecorder(std::span<const double> upper_bounds)
     : upper_bounds_(upper_bounds),
-      buckets_(std::make_unique<WatchedNumber<int64_t>[]>(upper_bounds.size() + 1)) {}
+      buckets_(std::make_unique<SingleWriterNumber<int64_t>[]>(upper_bounds.size() + 1)) {}
 
 void HistogramRecorder::add(double seconds, int64_t times) {
   const auto bucket = std::lower_bound(upper_bounds_.begin(), upper_bounds_.end(), seconds);
@@ -43,7 +43,7 @@ MetricsRecorder::MetricsRecorder()
       end_to_end_(kEndToEndBounds),
       inter_token_(kInterTokenBounds) {}
 
-void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point output_before) {
+void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point previous_output) {
   const Request& request = output.request;
   const auto num_new = static_cast<int>(output.token_ids.size());
   if (num_new > 0 && request.num_output() == num_new) {
@@ -55,7 +55,7 @@ void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point o
     num_prompt_tokens_.add(request.num_prompt);
     queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
   } else if (num_new > 0) {
-    inter_token_.add(seconds_between(output_before, output.time) / num_new, num_new);
+    inter_token_.add(seconds_between(previous_output, output.time) / num_new, num_new);
   }
   if (output.finish_reason == FinishReason::kStop || output.finish_reason == FinishReason::kLength)
     end_to_end_.add(seconds_between(request.times.submitted, output.time));

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <array>
 #include <string_view>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/checkpoint/parse_json.h"
+#include "attend/grammar/pattern.h"
 
 namespace attend {
 namespace {
@@ -113,15 +115,10 @@ void check_one(const OrderedJson& schema, const std::string& where) {
   if (!schema.contains("type"))
     for (const std::string_view keyword : kNeedType)
       if (schema.contains(keyword)) reject(where, keyword, "without a \"type\" is not supported in grammars");
-  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string()) {
-    const auto regex = pattern->get<std::string>();
-    for (const char* assertion : {"(?=", "(?!", "(?<=", "(?<!"})
-      if (regex.find(assertion) != std::string::npos)
-        reject(where, "pattern", "with " + std::string(assertion) + " is not supported in grammars");
+  if (schema.contains("pattern"))
     for (const char* length : {"minLength", "maxLength"})
       if (schema.contains(length))
         reject(where, length, "together with \"pattern\" is not supported in grammars");
-  }
   const auto required = schema.find("required"), properties = schema.find("properties");
   if (required != schema.end() && required->is_array())
     for (const OrderedJson& name : *required)
@@ -129,7 +126,39 @@ void check_one(const OrderedJson& schema, const std::string& where) {
         reject(where, "required", "names " + excerpt(name) + ", which is not one of its \"properties\"");
 }
 
-void check_at(const OrderedJson& schema, const std::string& where) {
+std::string escape_pattern(const std::string& pattern, const std::string& where, std::string_view keyword) {
+  try {
+    return json_string_regex(pattern);
+  } catch (const Error& error) {
+    reject(where, keyword, error.what());
+  }
+}
+
+// Replaces patterns; see check_schema().
+void escape_patterns(OrderedJson& schema, const std::string& where) {
+  if (const auto pattern = schema.find("pattern"); pattern != schema.end() && pattern->is_string()) {
+    const std::string regex = escape_pattern(pattern->get<std::string>(), where, "pattern");
+    // xgrammar compiles no empty pattern.
+    if (regex.empty()) {
+      schema.erase("pattern");
+      schema["maxLength"] = 0;
+    } else {
+      *pattern = regex;
+    }
+  }
+  const auto by_pattern = schema.find("patternProperties");
+  if (by_pattern == schema.end() || !by_pattern->is_object()) return;
+  OrderedJson escaped = OrderedJson::object();
+  for (const auto& item : by_pattern->items()) {
+    std::string regex = escape_pattern(item.key(), where, "patternProperties");
+    if (regex.empty())
+      reject(where, "patternProperties", "with an empty pattern is not supported in grammars");
+    escaped[std::move(regex)] = item.value();
+  }
+  *by_pattern = std::move(escaped);
+}
+
+void check_at(OrderedJson& schema, const std::string& where) {
   if (!schema.is_object()) return;  // true and false; xgrammar rejects the rest
   check_one(schema, where);
   for (const char* of_names : {"properties", "patternProperties", "$defs", "definitions"})
@@ -142,13 +171,14 @@ void check_at(const OrderedJson& schema, const std::string& where) {
     if (const auto found = schema.find(of_many); found != schema.end() && found->is_array())
       for (size_t i = 0; i < found->size(); ++i)
         check_at((*found)[i], where + '/' + of_many + '/' + std::to_string(i));
+  escape_patterns(schema, where);
 }
 
-void check_tag(const OrderedJson& part) {
+void check_tag(OrderedJson& part) {
   if (part.is_object())
     if (const auto schema = part.find("json_schema"); schema != part.end()) return check_at(*schema, "#");
   if (part.is_structured())
-    for (const OrderedJson& inner : part) check_tag(inner);
+    for (OrderedJson& inner : part) check_tag(inner);
 }
 
 OrderedJson read_json(const std::string& text, const std::string& what) {
@@ -161,8 +191,16 @@ OrderedJson read_json(const std::string& text, const std::string& what) {
 
 }  // namespace
 
-void check_schema(const std::string& schema) { check_at(read_json(schema, "the schema"), "#"); }
+std::string check_schema(const std::string& schema) {
+  OrderedJson json = read_json(schema, "the schema");
+  check_at(json, "#");
+  return json.dump();
+}
 
-void check_structural_tag(const std::string& tag) { check_tag(read_json(tag, "the tag")); }
+std::string check_structural_tag(const std::string& tag) {
+  OrderedJson json = read_json(tag, "the tag");
+  check_tag(json);
+  return json.dump();
+}
 
 }  // namespace attend

@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/grammar/check_schema.h"
+#include "attend/grammar/pattern.h"
 #include "attend/tensor/dlpack.h"
 
 namespace attend::xgrammar {
@@ -115,21 +116,20 @@ Value Compiler::compile_text(const Grammar& grammar) const {
   // Limits runs of spaces between JSON tokens: some models would generate spaces without end.
   constexpr int64_t kMaxSpaces = 32;
   const tvm_ffi::Library& ffi = *library_->ffi;
-  const Value text = ffi.text(grammar.text);
   switch (grammar.kind) {
     case GrammarKind::kJsonSchema:
-      check_schema(grammar.text);
-      return ffi.call(library_->compile_json_schema, {compiler_, text, /*any_whitespace=*/Value(true),
-                                                      /*indent=*/Value(), /*separators=*/Value(),
-                                                      /*strict_mode=*/Value(true), Value(kMaxSpaces),
-                                                      /*any_order=*/Value(false)});
+      return ffi.call(library_->compile_json_schema,
+                      {compiler_, ffi.text(check_schema(grammar.text)), /*any_whitespace=*/Value(true),
+                       /*indent=*/Value(), /*separators=*/Value(),
+                       /*strict_mode=*/Value(true), Value(kMaxSpaces),
+                       /*any_order=*/Value(false)});
     case GrammarKind::kRegex:
-      return ffi.call(library_->compile_regex, {compiler_, text});
+      return ffi.call(library_->compile_regex, {compiler_, ffi.text(text_regex(grammar.text))});
     case GrammarKind::kEbnf:
-      return ffi.call(library_->compile_ebnf, {compiler_, text, ffi.text("root")});
+      return ffi.call(library_->compile_ebnf, {compiler_, ffi.text(grammar.text), ffi.text("root")});
     case GrammarKind::kStructuralTag:
-      check_structural_tag(grammar.text);
-      return ffi.call(library_->compile_structural_tag, {compiler_, text});
+      return ffi.call(library_->compile_structural_tag,
+                      {compiler_, ffi.text(check_structural_tag(grammar.text))});
   }
   return {};
 }

@@ -87,8 +87,70 @@ TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
       {"{{ [{'a': 1}, {'a': 2}, {}] | selectattr('a', 'defined') | map(attribute='a') | join('+') }}", "1+2"},
       {"{{ '%s=%d' % ('a', 3) }} {{ '{}-{n}'.format(1, n=2) }}", "a=3 1-2"},
       {"line\n", "line"},
+      {"{{ '%s-%d' | format('a', 3) }} {{ 2.5 | round }} {{ 2.675 | round(2) }} {{ 1.21 | round(1, 'ceil') "
+       "}} {{ 7 | round }} {{ 1234 | round(-2) }}",
+       "a-3 2.0 2.67 1.3 7 1200"},
+      {"{% for k, g in [{'a': 2, 'n': 'x'}, {'a': 1, 'n': 'y'}, {'a': 2, 'n': 'z'}] | groupby('a') %}{{ k "
+       "}}:{{ g | map(attribute='n') | join }} {% endfor %}",
+       "1:y 2:xz "},
+      {"{{ [1, 2, 3] | batch(2) | list }} {{ [1, 2, 3] | batch(2, '-') | list }}",
+       "[[1, 2], [3]] [[1, 2], [3, '-']]"},
+      {"{{ none is sameas none }} {{ true is sameas 1 }} {{ false is sameas false }}", "True False True"},
+      {"{% raw %}{{ x }} {% if %}{# #}{% endraw %}\n{%- raw -%} a {%- endraw %} b",
+       "{{ x }} {% if %}{# #}a b"},
+      {"x\n  {% raw %}\n {{\n  {% endraw %}\ny", "x\n\n {{\ny"},
+      {"{% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% set c = 3 %}{% endwith %}{{ a }}{{ c }}",
+       "211"},
+      {"{% macro box(t) %}[{{ t }}:{{ caller('q') }}]{% endmacro %}{% call(v) box('T') %}{{ v }}!{% endcall "
+       "%}",
+       "[T:q!]"},
+      {"{% for n in [{'v': 1, 'c': [{'v': 2, 'c': []}, {'v': 3, 'c': [{'v': 4, 'c': []}]}]}] recursive %}{{ "
+       "loop.depth }}{{ n.v }}{% if n.c %}({{ loop(n.c) }}){% endif %}{% endfor %}",
+       "11(2223(34))"},
+      {"{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, k=4) }}",
+       "1(2, 3){'k': 4}"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(rendered(source), expected) << source;
+}
+
+TEST(ChatTemplate, ContinuesTheLastMessage) {
+  const ChatTemplate chat = read_template(
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>{% endif %}");
+  const auto continued = [&](const std::string& content) {
+    std::string text;
+    for (const auto& part : chat.render_continued(
+             R"({"messages": [{"role": "user", "content": "So"}, {"role": "assistant", "content": ")" +
+                 content + R"("}]})",
+             content))
+      text += part.text;
+    return text;
+  };
+  EXPECT_EQ(continued("So it"), "<|user|>So<|end|><|assistant|>So it");
+  EXPECT_EQ(continued(" So it "), "<|user|>So<|end|><|assistant|>So it") << "the template removes spaces";
+  EXPECT_THROW(read_template("{{ messages[0].content }}")
+                   .render_continued(R"({"messages": [{"role": "user", "content": "x"}]})", "y"),
+               Error);
+}
+
+TEST(ChatTemplate, PassesReasoningUnderTheNameThatItReads) {
+  const std::string reply = R"({"messages": [{"role": "assistant", "content": "A", "reasoning": "R"}]})";
+  EXPECT_EQ(text_of(read_template("{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}"), reply),
+            "R|");
+  EXPECT_EQ(text_of(read_template("{{ messages[0]['thinking'] }}"), reply), "R");
+  EXPECT_EQ(text_of(read_template("{{ messages[0].reasoning }}"), reply), "R");
+}
+
+TEST(ChatTemplate, ReadsAdditionalTemplates) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "additional_templates";
+  std::filesystem::create_directories(folder / "additional_chat_templates");
+  std::ofstream(folder / "config.json") << "{}";
+  std::ofstream(folder / "chat_template.jinja") << "plain";
+  std::ofstream(folder / "additional_chat_templates" / "tool_use.jinja") << "tools";
+  const std::string asks = R"({"messages": [], "tools": [{}]})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), R"({"messages": []})"), "plain");
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), asks), "tools");
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder, "tool_use"), R"({"messages": []})"), "tools");
 }
 
 TEST(ChatTemplate, TracksUserText) {
@@ -139,6 +201,41 @@ TEST(ChatTemplate, PassesToolCallArgumentsAsAnObject) {
                     R"({"messages": [{"role": "assistant", "content": null, "tool_calls":
                        [{"function": {"name": "f", "arguments": "{\"b\": 1, \"a\": 2}"}}]}]})"),
             "{\"b\": 1, \"a\": 2}");
+}
+
+TEST(ChatTemplate, PassesEmptyArgumentsAsAnEmptyObject) {
+  const ChatTemplate json = read_template("{{ messages[0].tool_calls[0].function.arguments | tojson }}");
+  for (const char* arguments : {R"("")", R"(" \n\t")", R"("null")", R"(" null ")", "null", R"("{}")"})
+    EXPECT_EQ(text_of(json, std::string(R"({"messages": [{"role": "assistant", "tool_calls": [{"function":
+                       {"name": "f", "arguments": )") +
+                                arguments + "}}]}]}"),
+              "{}")
+        << arguments;
+}
+
+TEST(ChatTemplate, KeepsWholeNumbersOfAnySize) {
+  const std::string variables =
+      R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f",
+    "arguments": "{\"a\": 9223372036854775808, \"b\": -123456789012345678901234567890, \"c\": 1e30}"}}]}]})";
+  const auto text = [&](const char* source) { return text_of(read_template(source), variables); };
+  EXPECT_EQ(text("{{ messages[0].tool_calls[0].function.arguments | tojson }}"),
+            R"({"a": 9223372036854775808, "b": -123456789012345678901234567890, "c": 1e+30})");
+  EXPECT_EQ(text("{% set a = messages[0].tool_calls[0].function.arguments %}{{ a.a }} {{ a.b is integer }} "
+                 "{{ a.b is number }} {{ a.b < 0 }} {{ a.a == a.a }} {{ a.a == a.b }} {{ a.b is string }}"),
+            "9223372036854775808 True True True True False False");
+}
+
+TEST(ChatTemplate, FindsSpecialTokensInEitherFile) {
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "special_tokens";
+  std::filesystem::remove_all(folder);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "chat_template.jinja") << "{{ bos_token }}{{ eos_token }}{{ messages[0].content }}";
+  std::ofstream(folder / "special_tokens_map.json")
+      << R"({"bos_token": "<map>", "eos_token": {"content": "</map>"}})";
+  const char* variables = R"({"messages": [{"role": "user", "content": "a"}]})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), variables), "<map></map>a");
+  std::ofstream(folder / "tokenizer_config.json") << R"({"bos_token": "<config>"})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), variables), "<config></map>a");
 }
 
 TEST(ChatTemplate, IsSelectedByNameAndByTools) {
@@ -207,10 +304,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Rejection{"{{ (1 }}", "'}' closes nothing"}, Rejection{"{% endif %}", "endif"},
                     Rejection{"{% break %}", "outside of a loop"},
                     Rejection{"\n\n{% include 'x' %}", "line 3: {% include %}: not supported", kUnsupported},
-                    Rejection{"{% for x in y recursive %}{% endfor %}", "a recursive loop", kUnsupported},
+                    Rejection{"{% autoescape true %}{% endautoescape %}", "{% autoescape %}", kUnsupported},
                     Rejection{"{{ x | urlize }}", "filter urlize", kUnsupported},
                     Rejection{"{{ x | map('urlize') }}", "filter urlize", kUnsupported},
-                    Rejection{"{{ x is sameas y }}", "test sameas", kUnsupported},
+                    Rejection{"{{ x is escaped }}", "test escaped", kUnsupported},
                     Rejection{"{{ x.encode() }}", "method encode()", kUnsupported},
                     Rejection{"{{ open('x') }}", "function open()", kUnsupported},
                     Rejection{"{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}",

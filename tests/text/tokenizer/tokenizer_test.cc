@@ -161,10 +161,18 @@ TEST_F(TokenizerConfigFiles, AppendTokens) {
   EXPECT_EQ(tokenizer.decode(tokenizer.encode("a<new>b")), "ab");
 }
 
+// As transformers 5.24 does.
 TEST_F(TokenizerConfigFiles, MakeTokensWithARoleSpecial) {
-  folder_.write("tokenizer_config.json", R"({"additional_special_tokens": ["<think>"]})");
-  const Tokenizer tokenizer = Tokenizer::from_path(folder_.path());
-  EXPECT_TRUE(tokenizer.is_special(tokenizer.token_id("<think>").value()));
+  const auto is_special = [&](const char* config) {
+    folder_.write("tokenizer_config.json", config);
+    const Tokenizer tokenizer = Tokenizer::from_path(folder_.path());
+    return tokenizer.is_special(tokenizer.token_id("<think>").value());
+  };
+  EXPECT_FALSE(is_special("{}")) << "tokenizer.json declares it with special false";
+  EXPECT_TRUE(is_special(R"({"pad_token": "<think>"})"));
+  EXPECT_TRUE(is_special(R"({"extra_special_tokens": {"think_token": "<think>"}})"));
+  EXPECT_FALSE(is_special(R"({"additional_special_tokens": ["<think>"]})"));
+  EXPECT_FALSE(is_special(R"({"extra_special_tokens": ["<think>"]})"));
 }
 
 TEST_F(TokenizerConfigFiles, AreRejectedIfTheirIdsDifferFromTheTokenizer) {

@@ -228,12 +228,14 @@ void add_serve(CLI::App& app, Command& selected) {
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds for active requests to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
-  add_text(*command, "--tool-call-parser", flags->tool_call_parser,
-           "format of the model's tool calls: qwen25 (hermes), llama3 or qwen3_coder; default: from its chat "
-           "template");
+  add_text(
+      *command, "--tool-call-parser", flags->tool_call_parser,
+      "format of the model's tool calls, as named in SGLang and vLLM: qwen25, llama3, glm45, ...; default: "
+      "the format that its chat template renders");
   add_text(*command, "--reasoning-parser", flags->reasoning_parser,
-           "deepseek-r1, qwen3 or qwen3-thinking: <think>...</think> becomes reasoning_content; default: it "
-           "stays text");
+           "format of reasoning_content, as named in SGLang and vLLM: qwen3, gpt-oss, mistral, ...; none: it "
+           "stays "
+           "text; default: from the chat template");
   add_grammar_library_options(*command, flags->grammar);
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve embeddings (/v1/embeddings) of a model that could also generate");

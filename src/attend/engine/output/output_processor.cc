@@ -15,7 +15,6 @@ constexpr std::string_view kNoNumbers =
     "the model's logits are NaN: expected weights and a --kv-cache-dtype whose range covers the activations";
 
 LogprobsView make_prompt_logprobs(const Request& request) {
-  if (!request.params.prompt_logprobs) return {};
   return {.logprobs = request.prompt_logprobs.logprobs,
           .tops = request.prompt_logprobs.tops,
           .num_top = *request.params.prompt_logprobs};
@@ -26,9 +25,9 @@ LogprobsView make_prompt_logprobs(const Request& request) {
 struct OutputProcessor::TextState {
   StreamDecoder decoder;
   StopMatcher stops;
-  std::string text;  // what the output in hand adds
+  std::string text;  // new text of the current output
 
-  // Adds what was held back.
+  // Adds the text that was held back.
   void flush() {
     text += stops.push(decoder.flush());
     if (stops.matched() == nullptr) text += stops.flush();
@@ -52,9 +51,11 @@ void OutputProcessor::begin(RequestId id, int num_completions) {
 void OutputProcessor::begin_completion(const Request& request) {
   if (tokenizer_ == nullptr || request.pools) return;
   const SamplingParams& params = request.params;
-  texts_.try_emplace(request.id, TextState{StreamDecoder(*tokenizer_, params.skip_special_tokens),
-                                           StopMatcher(params.stop, params.include_stop),
-                                           {}});
+  StreamDecoder decoder(*tokenizer_, params.skip_special_tokens);
+  decoder.follow(std::span(request.tokens).first(static_cast<size_t>(request.num_prompt)),
+                 params.echo || params.follows_echo);
+  texts_.try_emplace(request.id,
+                     TextState{std::move(decoder), StopMatcher(params.stop, params.include_stop), {}});
 }
 
 void OutputProcessor::forget(RequestId id) {
@@ -101,7 +102,10 @@ void OutputProcessor::accept_token(Request& request, int32_t token_id, RequestOu
   if (request.logits_processor) request.logits_processor->accept(token_id);
   output.finish_reason = finish_reason_after(request, token_id);
   if (output.finish_reason == FinishReason::kStop) output.matched_token = token_id;
-  if (request.num_output() == 1) output.prompt_logprobs = make_prompt_logprobs(request);
+  if (request.num_output() == 1 && request.params.prompt_logprobs) {
+    output.has_prompt_logprobs = true;
+    output.prompt_logprobs = make_prompt_logprobs(request);
+  }
   if (request.mask && !output.finished()) request.mask->accept(token_id);
   add_text(output, token_id);
 }
@@ -126,7 +130,7 @@ void OutputProcessor::add_text(RequestOutput& output, int32_t token_id) {
   const SamplingParams& params = output.request.params;
   const int num_output = output.request.num_output();
   if (params.echo && num_output == 1)
-    text += tokenizer_->decode(
+    text += tokenizer_->decode_prefix(
         std::span(output.request.tokens).first(static_cast<size_t>(output.request.num_prompt)),
         params.skip_special_tokens);
   // A token that stops the request is not part of the text.
@@ -153,7 +157,7 @@ void OutputProcessor::end(Request& request, FinishReason reason, std::string_vie
     try {
       state.flush();
       output.text = state.text;
-    } catch (const std::bad_alloc&) {  // then it ends without the rest
+    } catch (const std::bad_alloc&) {  // the output omits the remaining text
     }
   }
   emit(output, request, sink);

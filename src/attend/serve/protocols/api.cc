@@ -210,8 +210,9 @@ void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
     reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
-  std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
-  if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
+  std::vector<ChatTemplate::Part> parts = job.continued.empty()
+                                              ? chat_->render(job.variables, job.add_generation_prompt)
+                                              : chat_->render_continued(job.variables, job.continued);
   if (job.answer && job.answer->reasoning) {
     std::string prompt;
     for (const ChatTemplate::Part& part : parts) prompt += part.text;

@@ -27,26 +27,18 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   copy.drafts = output.request.draft.counts;
   assign(copy.logprobs, output.logprobs.logprobs);
   assign(copy.tops, output.logprobs.tops);
-  const auto num_prompt = output.prompt_logprobs.empty() ? 0 : output.request.num_prompt;
-  const auto& tokens = output.request.tokens;
-  copy.prompt_ids.assign(tokens.begin(), tokens.begin() + num_prompt);
+  const bool is_first = output.request.num_output() == std::ssize(output.token_ids);
+  const auto num_prompt =
+      is_first && output.request.params.logprobs ? static_cast<size_t>(output.request.num_prompt) : 0;
+  assign(copy.prompt_ids, std::span(output.request.tokens).first(num_prompt));
+  copy.has_prompt_logprobs = output.has_prompt_logprobs;
   assign(copy.prompt_logprobs, output.prompt_logprobs.logprobs);
   assign(copy.prompt_tops, output.prompt_logprobs.tops);
 }
 
-// Appends tokens with their entries of `logprobs` and `tops`. Without a tokenizer the tokens have no text.
-void show_tokens(const Tokenizer* tokenizer, std::span<const int32_t> ids, std::span<const float> logprobs,
-                 std::span<const TokenLogprob> tops, std::vector<ShownToken>& shown) {
-  const auto text_of = [&](int32_t id) {
-    return tokenizer ? tokenizer->decode({&id, 1}, /*skip_special_tokens=*/false) : std::string();
-  };
+LogprobsView view(const std::vector<float>& logprobs, const std::vector<TokenLogprob>& tops) {
   const size_t num_top = logprobs.empty() ? 0 : tops.size() / logprobs.size();
-  for (size_t i = 0; i < std::min(ids.size(), logprobs.size()); ++i) {
-    ShownToken token{text_of(ids[i]), ids[i], logprobs[i], {}};
-    for (const TokenLogprob& top : tops.subspan(i * num_top, num_top))
-      token.top.push_back({text_of(top.token_id), top.token_id, top.logprob});
-    shown.push_back(std::move(token));
-  }
+  return {.logprobs = logprobs, .tops = tops, .num_top = static_cast<int>(num_top)};
 }
 
 // Returns the parameter that an engine's error message begins with, or "".
@@ -85,12 +77,14 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     const auto* ids = std::get_if<std::vector<int32_t>>(&prompt);
     if (ids && !engine_.tokenizer())
       throw ApiError{400, "echo: the model has no tokenizer", "echo", "unsupported"};
-    echoes.push_back(ids ? engine_.tokenizer()->decode(*ids) : std::get<std::string>(prompt));
+    echoes.push_back(ids ? engine_.tokenizer()->decode_prefix(*ids, job.params.skip_special_tokens)
+                         : std::get<std::string>(prompt));
   }
   const std::vector<PromptInput> prompts = job.prompts;
   const std::shared_ptr<const TokenMask> mask = job.mask;
   GenerationRequest wanted{
       .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
+  wanted.params.follows_echo = job.echo;
   {
     // Ids of all requests that the engine received, so that they can be aborted.
     const std::lock_guard lock(ids_mutex_);
@@ -290,7 +284,6 @@ void Generation::abort() noexcept {
 }
 
 void Generation::add_logprobs(Choice& choice, const OutputCopy& output) {
-  const Tokenizer* tokenizer = engine_.tokenizer();
   if (!job_.params.logprobs) return;
   num_logprobs_ +=
       output.logprobs.size() + output.tops.size() + output.prompt_logprobs.size() + output.prompt_tops.size();
@@ -300,18 +293,23 @@ void Generation::add_logprobs(Choice& choice, const OutputCopy& output) {
                        " entries together; expected fewer tokens, completions or top logprobs",
                    "logprobs",
                    {}};
-  if (!output.prompt_ids.empty()) {
-    const int32_t first = output.prompt_ids.front();
-    choice.logprobs.push_back(
-        {tokenizer ? tokenizer->decode({&first, 1}, false) : "", first, std::nullopt, {}});
-    show_tokens(tokenizer, std::span(output.prompt_ids).subspan(1), output.prompt_logprobs,
-                output.prompt_tops, choice.logprobs);
+  if (!choice.entries) {
+    choice.entries = std::make_shared<LogprobEntries>(engine_.tokenizer(), job_.params.skip_special_tokens);
+    if (!output.has_prompt_logprobs) choice.entries->follow(output.prompt_ids);
+  }
+  if (output.has_prompt_logprobs) {
+    const std::string_view echo =
+        std::string_view(choice.text).substr(0, choice.text.size() - output.text.size());
+    choice.entries->add_prompt(output.prompt_ids, view(output.prompt_logprobs, output.prompt_tops), echo,
+                               choice.logprobs);
     choice.num_prompt_logprobs = choice.logprobs.size();
   }
   // A token that ends the text is not part of it.
   std::span<const int32_t> ids = output.token_ids;
   if (output.matched_token && !ids.empty() && !endpoint_.shows_stop_token) ids = ids.first(ids.size() - 1);
-  show_tokens(tokenizer, ids, output.logprobs, output.tops, choice.logprobs);
+  choice.entries->add(ids, view(output.logprobs, output.tops), choice.logprobs);
+  if (output.finish_reason != FinishReason::kNone)
+    choice.entries->end(std::span(choice.logprobs).subspan(choice.num_logprobs_sent));
 }
 
 void Generation::on_output(const OutputCopy& output) {
@@ -332,7 +330,13 @@ void Generation::on_output(const OutputCopy& output) {
   choice.message = output.message;
   add_logprobs(choice, output);
   std::span<const AnswerDelta> deltas;
-  if (choice.answer) deltas = choice.answer->push(output.text, output.finish_reason != FinishReason::kNone);
+  if (choice.answer) {
+    using End = ChatAnswer::End;
+    const End end = output.finish_reason == FinishReason::kNone   ? End::kNone
+                    : output.finish_reason == FinishReason::kStop ? End::kComplete
+                                                                  : End::kCut;
+    deltas = choice.answer->push(output.text, end);
+  }
   if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0) return;
   built_.ends = true;

@@ -31,7 +31,8 @@ struct OutputCopy {
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   DraftCounts drafts;
-  std::vector<int32_t> prompt_ids;  // prompt tokens that have logprobs
+  bool has_prompt_logprobs = false;
+  std::vector<int32_t> prompt_ids;  // in the first output, if logprobs were requested
   std::vector<float> prompt_logprobs, logprobs;
   std::vector<TokenLogprob> prompt_tops, tops;
 };

@@ -47,7 +47,7 @@ struct GenerationJob {
   // been applied.
   std::string variables;
   bool add_generation_prompt = true;
-  std::string continued;  // chat: start of the answer, which the prompt already contains
+  std::string continued;  // chat: content of the last message, which the model continues; empty: none
   SamplingParams params;
   std::optional<RequestedGrammar> grammar;
   std::shared_ptr<TokenMask> mask;  // mask of the grammar after it is compiled; each prompt gets its own copy

@@ -1,19 +1,14 @@
 #include "attend/serve/protocols/reply_writer.h"
 
-#include <algorithm>
-
 #include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
 
-size_t num_chars(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; }));
-}
+size_t num_chars(const ShownToken& token) { return token.num_chars.value_or(attend::num_chars(token.text)); }
 
 void Choice::count_logprobs_as_sent() {
   for (; num_logprobs_sent < logprobs.size(); ++num_logprobs_sent)
-    num_chars_sent += num_chars(logprobs[num_logprobs_sent].text);
+    num_chars_sent += num_chars(logprobs[num_logprobs_sent]);
 }
 
 std::string event(std::string_view json) {

@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/engine/output/logprob_entries.h"
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/speculation/speculative_options.h"
 #include "attend/serve/json/json_text.h"
@@ -17,27 +18,16 @@
 
 namespace attend::serve {
 
-// Token with its text and log probability. The first token of a prompt has no log probability.
-struct LikelyToken {
-  std::string text;
-  int32_t id = 0;
-  float logprob = 0.0f;
-};
-struct ShownToken {
-  std::string text;
-  int32_t id = 0;
-  std::optional<float> logprob;
-  std::vector<LikelyToken> top;  // most likely tokens at this position
-};
-
 // One completion as far as it has been generated.
 struct Choice {
   std::string text;  // complete text; with echo, it starts with the prompt
   std::vector<int32_t> token_ids;
   std::vector<ShownToken> logprobs;  // if requested; starts with the prompt's, if those were requested
-  size_t num_prompt_logprobs = 0;    // number of prompt tokens in `logprobs`
-  size_t num_logprobs_sent = 0;      // number already sent in events
-  size_t num_chars_sent = 0;         // characters of the sent tokens: text offset of the next one
+  // Makes entries of `logprobs`; null until the first output.
+  std::shared_ptr<LogprobEntries> entries;
+  size_t num_prompt_logprobs = 0;  // number of prompt tokens in `logprobs`
+  size_t num_logprobs_sent = 0;    // number already sent in events
+  size_t num_chars_sent = 0;       // characters of the sent tokens: text offset of the next one
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   DraftCounts drafts;
@@ -91,7 +81,7 @@ inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 void add_matched_stop(const Choice& choice, JsonText& json);
 // Writes the value, or null for none.
 void add_logprob(const std::optional<float>& logprob, JsonText& json);
-// Returns the number of UTF-8 characters.
-size_t num_chars(std::string_view text);
+// Returns the number of characters of the answer that the token covers.
+size_t num_chars(const ShownToken& token);
 
 }  // namespace attend::serve

@@ -18,7 +18,8 @@ struct TemplateSource {
 // Like ChatTemplate::find; empty if there is no template.
 std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const std::string& name_or_path);
 
-// Returns "bos_token" and the other roles of tokenizer_config.json with their texts.
+// Returns "bos_token" and the other roles of tokenizer_config.json, or else of
+// special_tokens_map.json, with their texts.
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint);
 
 }  // namespace attend::chat_template

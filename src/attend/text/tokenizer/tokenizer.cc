@@ -184,32 +184,4 @@ std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos_id; }
 std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos_id; }
 std::optional<int32_t> Tokenizer::pad_id() const { return impl_->pad_id; }
 
-struct StreamDecoder::Impl {
-  Impl(std::shared_ptr<const Tokenizer::Impl> parts, bool skip_special_tokens)
-      : tokenizer(std::move(parts)), skip(skip_special_tokens), chain(tokenizer->decoder->start(text)) {}
-
-  std::shared_ptr<const Tokenizer::Impl> tokenizer;
-  bool skip;
-  std::string text;  // decoded text that was not returned yet
-  tokenizer::DecodeChain chain;
-};
-
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
-    : impl_(std::make_unique<Impl>(tokenizer.impl_, skip_special_tokens)) {}
-StreamDecoder::~StreamDecoder() = default;
-StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
-StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
-
-std::string StreamDecoder::push(int32_t id) {
-  if (const std::string* token = impl_->tokenizer->decodable(id, impl_->skip)) impl_->chain.push(*token);
-  return std::exchange(impl_->text, {});
-}
-
-std::string StreamDecoder::flush() {
-  impl_->chain.finish();
-  std::string rest = std::exchange(impl_->text, {});
-  impl_->chain = impl_->tokenizer->decoder->start(impl_->text);
-  return rest;
-}
-
 }  // namespace attend

@@ -56,6 +56,9 @@ class Tokenizer {
   // Returns the text of `ids`, always valid UTF-8. Ids outside of the vocabulary are ignored, since a model's
   // output may be wider than its vocabulary. `skip_special_tokens`: omits special tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
+  // Returns the part of decode(ids) that does not change if more ids follow: without a character at its end
+  // whose last bytes are missing. StreamDecoder::follow() continues it.
+  std::string decode_prefix(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
 
   // Largest id + 1, including added tokens. Every smaller id has a token.
   int32_t vocab_size() const;
@@ -76,6 +79,7 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
+  friend class TokenSpeller;
   struct Impl;
   explicit Tokenizer(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
@@ -90,6 +94,12 @@ class StreamDecoder {
   ~StreamDecoder();
   StreamDecoder(StreamDecoder&&) noexcept;
   StreamDecoder& operator=(StreamDecoder&&) noexcept;
+
+  // Call before the first push(): the ids that follow continue `prompt`. With all = prompt + ids, the results
+  // then equal decode(all) without the longest common prefix of decode(all) and decode(prompt), or of
+  // decode(all) and decode_prefix(prompt) if `after_prefix`. Only the last tokens of the prompt are decoded:
+  // 8 that are not special, and complete runs of byte tokens of up to 256.
+  void follow(std::span<const int32_t> prompt, bool after_prefix = false);
 
   // Returns the text that the id completes, often empty.
   std::string push(int32_t id);

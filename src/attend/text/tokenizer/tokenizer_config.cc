@@ -38,10 +38,10 @@ void read_added_tokens(const JsonNode& node, TokenizerConfig& config) {
             [](const auto& a, const auto& b) { return a.first < b.first; });
 }
 
-void add_special(AddedToken token, TokenizerConfig& config) {
-  const bool known = std::any_of(config.special_tokens.begin(), config.special_tokens.end(),
+void add_once(AddedToken token, std::vector<AddedToken>& tokens) {
+  const bool known = std::any_of(tokens.begin(), tokens.end(),
                                  [&](const AddedToken& other) { return other.content == token.content; });
-  if (!known && !token.content.empty()) config.special_tokens.push_back(std::move(token));
+  if (!known && !token.content.empty()) tokens.push_back(std::move(token));
 }
 
 void set_role(std::string_view role, const std::string& content, TokenizerConfig& config) {
@@ -69,14 +69,19 @@ TokenizerConfig read_tokenizer_config(const Checkpoint& checkpoint) {
       }
       AddedToken token = read_special(*node);
       set_role(*role, token.content, config);
-      add_special(std::move(token), config);
+      add_once(std::move(token), config.special_tokens);
       role = open_roles.erase(role);
     }
     for (const std::string_view role : kRoleLists) {
       const auto list = root.find(role);
+      if (!list) continue;
       // Newer files may have an object here, with more roles and their tokens.
-      if (!list || !list->value().is_array()) continue;
-      for (size_t i = 0; i < list->array_size(); ++i) add_special(read_special(list->at(i)), config);
+      if (list->value().is_object())
+        for (const auto& item : list->value().items())
+          add_once(read_special(list->at(item.key())), config.special_tokens);
+      if (!list->value().is_array()) continue;
+      for (size_t i = 0; i < list->array_size(); ++i)
+        add_once(read_special(list->at(i)), config.additional_tokens);
     }
     if (const auto tokens = root.find("added_tokens_decoder")) read_added_tokens(*tokens, config);
     if (const auto add = root.find("add_bos_token")) config.add_bos_token = add->boolean();

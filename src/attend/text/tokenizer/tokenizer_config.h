@@ -14,8 +14,10 @@ namespace attend::tokenizer {
 struct TokenizerConfig {
   // Tokens of added_tokens_decoder with their ids, ordered by id.
   std::vector<std::pair<int32_t, AddedToken>> added_tokens;
-  // Tokens with a role (bos_token, eos_token, ..., additional_special_tokens); all are special.
+  // Tokens with a role (bos_token, eos_token, ..., or a role of the model's own); all are special.
   std::vector<AddedToken> special_tokens;
+  // Tokens of additional_special_tokens. Those that tokenizer.json declares with special false stay so.
+  std::vector<AddedToken> additional_tokens;
   std::optional<std::string> bos_token;
   std::optional<std::string> eos_token;
   std::optional<std::string> pad_token;

@@ -57,6 +57,8 @@ void Tokenizer::Impl::read_added_tokens(const JsonNode& root, const TokenizerCon
       add_token(std::move(special), known->id, config.file);
     }
   }
+  for (const AddedToken& token : config.additional_tokens)
+    if (added_tokens.find(token.content) == nullptr) add_token(token, std::nullopt, config.file);
 }
 
 void Tokenizer::Impl::add_token(AddedToken token, std::optional<int32_t> declared_id,

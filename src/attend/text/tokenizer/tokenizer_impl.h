@@ -46,6 +46,11 @@ struct Tokenizer::Impl {
   const Token* find(int32_t id) const;
   // Returns the decoder's input for the id, or null if decoding skips it.
   const std::string* decodable(int32_t id, bool skip_special_tokens) const;
+  // Returns the decoder's inputs of the last tokens of `prompt`, which are enough to decode what follows: at
+  // least 8 unless the prompt has fewer. Tokens that decoding skips do not count. A run of byte tokens is
+  // complete if it has at most 256; a longer one begins with the first byte of a character.
+  std::vector<const std::string*> left_context(std::span<const int32_t> prompt,
+                                               bool skip_special_tokens) const;
   // Returns the ids of any bytes, repaired if they are not UTF-8, without the post-processor's tokens.
   std::vector<int32_t> ids_of(std::string_view text) const;
   // Appends the ids of valid UTF-8 text, without the post-processor's tokens. `plain`: empty, or a flag per

@@ -39,22 +39,24 @@ void add_end(const Choice& choice, JsonText& json) {
   add_matched_stop(choice, json);
 }
 
-void add_chat_token(std::string_view text, const std::optional<float>& logprob, JsonText& json) {
-  json.key("token").text(text).key("bytes").begin_array();
-  for (const char byte : text) json.integer(static_cast<unsigned char>(byte));
+// `token`: a ShownToken or a LikelyToken.
+template <class Token>
+void add_chat_token(const Token& token, JsonText& json) {
+  json.key("token").text(token.text).key("bytes").begin_array();
+  for (const char byte : token.bytes.value_or(token.text)) json.integer(static_cast<unsigned char>(byte));
   json.end_array().key("logprob");
-  add_logprob(logprob, json);
+  add_logprob(token.logprob, json);
 }
 
 void add_chat_logprobs(std::span<const ShownToken> tokens, JsonText& json) {
   json.begin_object().key("content").begin_array();
   for (const ShownToken& token : tokens) {
     json.begin_object();
-    add_chat_token(token.text, token.logprob, json);
+    add_chat_token(token, json);
     json.key("top_logprobs").begin_array();
     for (const LikelyToken& top : token.top) {
       json.begin_object();
-      add_chat_token(top.text, top.logprob, json);
+      add_chat_token(top, json);
       json.end_object();
     }
     json.end_array().end_object();
@@ -82,7 +84,7 @@ void add_completion_logprobs(std::span<const ShownToken> shown, size_t offset, J
   json.begin_object().key("text_offset").begin_array();
   for (const ShownToken& token : shown) {
     json.integer(static_cast<int64_t>(offset));
-    offset += num_chars(token.text);
+    offset += num_chars(token);
   }
   json.end_array().key("token_logprobs").begin_array();
   for (const ShownToken& token : shown) add_logprob(token.logprob, json);

@@ -96,6 +96,7 @@ void append_repr(const Value& value, Text& out) {
   if (const bool* flag = value.get<bool>()) return out.append(*flag ? "True" : "False");
   if (const int64_t* number = value.get<int64_t>()) return out.append(std::to_string(*number));
   if (const double* number = value.get<double>()) return out.append(float_text(*number));
+  if (const BigInteger* number = value.big_integer()) return out.append(number->digits);
   if (const Text* text = value.text()) return append_repr(*text, out);
   if (const List* list = value.list()) return append_items(*list, out);
   const Dict* dict = value.dict();
@@ -120,6 +121,7 @@ class JsonPrinter {
     if (const bool* flag = value.get<bool>()) return out_.append(*flag ? "true" : "false");
     if (const int64_t* number = value.get<int64_t>()) return out_.append(std::to_string(*number));
     if (const double* number = value.get<double>()) return out_.append(number_text(*number));
+    if (const BigInteger* number = value.big_integer()) return out_.append(number->digits);
     if (const Text* text = value.text()) return print(*text);
     if (const List* list = value.list()) return print(*list, depth);
     if (const Dict* dict = value.dict()) return print(*dict, depth);
@@ -235,12 +237,14 @@ Value to_value(const OrderedJson& json, Text::From from) {
     case OrderedJson::value_t::boolean:
       return Value::boolean(json.get<bool>());
     case OrderedJson::value_t::number_unsigned:
-      if (json.get<uint64_t>() > INT64_MAX) return Value::real(json.get<double>());
+      if (json.get<uint64_t>() > INT64_MAX) return Value::big_integer(std::to_string(json.get<uint64_t>()));
       [[fallthrough]];
     case OrderedJson::value_t::number_integer:
       return Value::integer(json.get<int64_t>());
     case OrderedJson::value_t::number_float:
       return Value::real(json.get<double>());
+    case OrderedJson::value_t::binary:
+      return Value::big_integer({json.get_binary().begin(), json.get_binary().end()});
     case OrderedJson::value_t::string:
       return Text(json.get_ref<const std::string&>(), from);
     case OrderedJson::value_t::array: {
@@ -263,7 +267,7 @@ Value to_value(const OrderedJson& json, Text::From from) {
 
 Value from_json(std::string_view json, Text::From from) {
   try {
-    return to_value(parse_ordered_json(json, "JSON text"), from);
+    return to_value(parse_ordered_json(json, "JSON text", BigIntegers::kAsBinary), from);
   } catch (const Error& error) {
     fail_template(std::string(error.what()));
   }

@@ -95,6 +95,10 @@ struct Arguments {
   // Removes and returns the next positional argument, or the argument with this name.
   std::optional<Value> take(std::string_view name);
   Value take(std::string_view name, Value missing) { return take(name).value_or(std::move(missing)); }
+  // Removes and returns the argument with this name, if it was passed by name.
+  std::optional<Value> take_named(std::string_view name);
+  // Removes and returns all positional arguments that are left.
+  std::vector<Value> take_rest();
   // Throws TemplateError for unused arguments.
   void finish(std::string_view function) const;
 

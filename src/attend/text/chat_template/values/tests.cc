@@ -40,7 +40,7 @@ constexpr NamedTest kTests[] = {
     {"ge", [](const Value& input, Arguments& arguments) { return compare(input, other(arguments)) >= 0; }},
     {"gt", [](const Value& input, Arguments& arguments) { return compare(input, other(arguments)) > 0; }},
     {"in", [](const Value& input, Arguments& arguments) { return contains(other(arguments), input); }},
-    {"integer", [](const Value& input, Arguments&) { return input.get<int64_t>() != nullptr; }},
+    {"integer", [](const Value& input, Arguments&) { return input.get<int64_t>() || input.big_integer(); }},
     {"iterable",
      [](const Value& input, Arguments&) {
        return input.is_undefined() || input.text() || input.list() || input.dict();
@@ -53,6 +53,13 @@ constexpr NamedTest kTests[] = {
     {"none", [](const Value& input, Arguments&) { return input.is_none(); }},
     {"number", [](const Value& input, Arguments&) { return input.number().has_value(); }},
     {"odd", [](const Value& input, Arguments&) { return as_integer(input, "odd") % 2 != 0; }},
+    {"sameas",
+     [](const Value& input, Arguments& arguments) {
+       const Value second = other(arguments);
+       if (input.list() || input.dict())
+         return input.list() == second.list() && input.dict() == second.dict();
+       return input.type_name() == second.type_name() && is_equal(input, second);
+     }},
     // A sequence in Python's sense has a length and items; an undefined value has both.
     {"sequence",
      [](const Value& input, Arguments&) {

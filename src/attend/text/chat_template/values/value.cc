@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <utility>
 
 namespace attend::chat_template {
 namespace {
@@ -62,6 +64,12 @@ Dict* Value::dict() const { return pointee<Dict>(*this); }
 Namespace* Value::name_space() const { return pointee<Namespace>(*this); }
 const Loop* Value::loop() const { return pointee<const Loop>(*this); }
 const Callable* Value::callable() const { return pointee<const Callable>(*this); }
+const BigInteger* Value::big_integer() const { return pointee<const BigInteger>(*this); }
+
+Value Value::big_integer(std::string digits) {
+  const double value = std::strtod(digits.c_str(), nullptr);
+  return Data(std::make_shared<const BigInteger>(BigInteger{std::move(digits), value}));
+}
 
 std::optional<int64_t> Value::integer() const {
   if (const bool* value = get<bool>()) return *value;
@@ -71,14 +79,15 @@ std::optional<int64_t> Value::integer() const {
 
 std::optional<double> Value::number() const {
   if (const double* value = get<double>()) return *value;
+  if (const BigInteger* big = big_integer()) return big->value;
   if (const auto value = integer()) return static_cast<double>(*value);
   return std::nullopt;
 }
 
 std::string_view Value::type_name() const {
-  constexpr std::string_view kNames[] = {"undefined value", "None", "bool",    "int",
-                                         "float",           "str",  "list",    "dict",
-                                         "namespace",       "loop", "function"};
+  constexpr std::string_view kNames[] = {"undefined value", "None", "bool",     "int",
+                                         "float",           "str",  "list",     "dict",
+                                         "namespace",       "loop", "function", "int"};
   return kNames[data_.index()];
 }
 
@@ -105,6 +114,8 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
   if (name == "first") return Value::boolean(index == 0);
   if (name == "last") return Value::boolean(index == size - 1);
   if (name == "length") return Value::integer(size);
+  if (name == "depth") return Value::integer(depth0 + 1);
+  if (name == "depth0") return Value::integer(depth0);
   if (name == "previtem") return index > 0 ? (*items)[index0 - 1] : Value::undefined("loop.previtem");
   if (name == "nextitem") return index + 1 < size ? (*items)[index0 + 1] : Value::undefined("loop.nextitem");
   return std::nullopt;
@@ -130,6 +141,7 @@ bool is_true(const Value& value) {
 bool is_equal(const Value& a, const Value& b) {
   ReadBudget::charge(kBytesPerVisit);
   if (const auto x = a.integer(), y = b.integer(); x && y) return *x == *y;
+  if (const BigInteger* x = a.big_integer(), *y = b.big_integer(); x && y) return x->digits == y->digits;
   if (const auto x = a.number(), y = b.number(); x && y) return *x == *y;
   if (a.text() && b.text()) return *a.text() == *b.text();
   if (const List* x = a.list(), *y = b.list(); x && y)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,18 +34,25 @@ struct Dict;
 struct Namespace;
 struct Loop;
 class Callable;
+class Render;
 
 struct Undefined {
   std::string name;
 };
 struct None {};
+// Whole number that does not fit into int64_t. Arithmetic uses the float next to it.
+struct BigInteger {
+  std::string digits;  // with a sign if it is negative
+  double value = 0.0;
+};
 
 // Value of a template. Lists, mappings and namespaces are shared by reference, as in Python.
 class Value {
  public:
-  using Data = std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
-                            std::shared_ptr<List>, std::shared_ptr<Dict>, std::shared_ptr<Namespace>,
-                            std::shared_ptr<const Loop>, std::shared_ptr<const Callable>>;
+  using Data =
+      std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>, std::shared_ptr<List>,
+                   std::shared_ptr<Dict>, std::shared_ptr<Namespace>, std::shared_ptr<const Loop>,
+                   std::shared_ptr<const Callable>, std::shared_ptr<const BigInteger>>;
 
   Value() : data_(Undefined{}) {}
   Value(Data data) : data_(std::move(data)) {}
@@ -54,6 +62,7 @@ class Value {
   static Value boolean(bool value) { return Data(value); }
   static Value integer(int64_t value) { return Data(value); }
   static Value real(double value) { return Data(value); }
+  static Value big_integer(std::string digits);
   static Value text(std::string_view bytes) { return Text(bytes); }
   // Items of lists and mappings may be nested 200 levels deep. Namespaces, loops and macros cannot be items.
   static Value list(std::vector<Value> items, bool is_tuple = false);
@@ -69,6 +78,7 @@ class Value {
   Namespace* name_space() const;
   const Loop* loop() const;
   const Callable* callable() const;
+  const BigInteger* big_integer() const;
   bool is_undefined() const { return get<Undefined>() != nullptr; }
   bool is_none() const { return get<None>() != nullptr; }
   // A bool counts as a number, as in Python.
@@ -108,6 +118,9 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const std::vector<Value>> items;
   size_t index0 = 0;
+  int depth0 = 0;  // level of a recursive loop
+  // Renders the items with the loop's body; null unless the loop is recursive.
+  std::function<Value(Render& render, const Value& items)> recurse = nullptr;
 
   // Returns no value if there is no such attribute.
   std::optional<Value> attribute(std::string_view name) const;

@@ -119,20 +119,6 @@ class ByteFallbackStep : public FullTokenStep {
   }
 
  private:
-  static int digit(char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) return (c | 0x20) - 'a' + 10;
-    return -1;
-  }
-
-  // Returns the byte of "<0xE2>", or -1.
-  static int parse_byte_token(std::string_view token) {
-    if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
-    const int high = token[3] == '+' ? 0 : digit(token[3]);  // Rust's from_str_radix accepts a sign
-    const int low = digit(token[4]);
-    return high < 0 || low < 0 ? -1 : high * 16 + low;
-  }
-
   void end_run() {
     if (run_.empty()) return;
     if (is_valid_utf8(run_)) {

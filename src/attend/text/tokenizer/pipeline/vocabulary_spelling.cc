@@ -52,6 +52,18 @@ std::optional<std::string> decode_byte_level(std::string_view token) {
   return bytes;
 }
 
+int parse_byte_token(std::string_view token) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if ((c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F')) return (c | 0x20) - 'a' + 10;
+    return -1;
+  };
+  if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return -1;
+  const int high = token[3] == '+' ? 0 : digit(token[3]);  // Rust's from_str_radix accepts a sign
+  const int low = digit(token[4]);
+  return high < 0 || low < 0 ? -1 : high * 16 + low;
+}
+
 Metaspace::Metaspace(const JsonNode& node) {
   replacement = node.at("replacement").character();
   if (const auto scheme = node.find("prepend_scheme")) {

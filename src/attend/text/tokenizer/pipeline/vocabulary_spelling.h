@@ -18,6 +18,9 @@ void append_byte_level(std::string_view text, std::string& out);
 // alphabet.
 std::optional<std::string> decode_byte_level(std::string_view token);
 
+// Returns the byte that a byte-fallback token such as "<0xE2>" represents, or -1.
+int parse_byte_token(std::string_view token);
+
 // Metaspace: visible character (usually U+2581) that represents a space in SentencePiece-like vocabularies.
 // Pre-tokenizer and decoder share this description.
 struct Metaspace {
