@@ -81,11 +81,12 @@ TEST(LateMask, LeavesTheEngineFreeForAborts) {
 // admitted.
 TEST(LateMask, WaitsAcrossPreemptions) {
   EngineConfig config = tiny();
-  config.max_total_tokens = 256;
+  config.schedule.conservativeness = 0.0;
+  config.max_total_tokens = 384;
   Engine engine(config);
   const auto gate = std::make_shared<std::atomic<bool>>(true);
   std::vector<RequestId> ids;
-  for (int i = 0; i < 4; ++i)
+  for (int i = 0; i < 8; ++i)
     ids.push_back(
         engine.submit({.prompt = "sun", .params = tokens(100), .mask = std::make_shared<GatedMask>(gate)}));
   Counts counts;

@@ -11,7 +11,7 @@ namespace attend::chat_template {
 // none of them is free, wherever it is called.
 class ReadBudget {
  public:
-  static constexpr int64_t kMaxBytes = int64_t{1} << 30;
+  static constexpr int64_t kMaxBytes = int64_t{1} << 29;
 
   ReadBudget() : outer_(current_) { current_ = this; }
   ~ReadBudget() { current_ = outer_; }
