@@ -99,12 +99,12 @@ def main():
         raise SystemExit(f"serving_load: {error}")
     seconds = max(when for when, _ in ended) - starts_at
     answers = [answer for _, of_process in ended for answer in of_process]
-    firsts = sorted(first for first, _ in answers)
+    ttfts = sorted(first for first, _ in answers)
     whole = sum(done for _, done in answers)
     print(
         f"{arguments.streams} streams: {whole} of {len(answers)} answers whole in {seconds:.2f} s, "
         f"{len(answers) * arguments.output_len / seconds:.0f} tokens/s, first piece after "
-        f"{1e3 * firsts[len(firsts) // 2]:.1f} ms (p50), {1e3 * firsts[int(0.99 * (len(firsts) - 1))]:.1f} ms (p99)"
+        f"{1e3 * ttfts[len(ttfts) // 2]:.1f} ms (p50), {1e3 * ttfts[int(0.99 * (len(ttfts) - 1))]:.1f} ms (p99)"
     )
 
 

@@ -36,7 +36,7 @@ run_examples() { # FOLDER
 
 # Checks what consumers can see: no headers of private dependencies, only installed files.
 check_headers() { # PREFIX
-  ! grep -rnE '#\s*include\s+[<"](fmt|spdlog|nlohmann|CLI|boost|pcre2|utf8proc)' "$1/include" ||
+  ! grep -rnE '#\s*include\s+[<"](fmt|nlohmann|CLI|boost|pcre2|utf8proc)' "$1/include" ||
     fail "an installed header includes a private dependency"
   (cd "$1/include" && find attend -name '*.h' | sort | sed 's/.*/#include <&>/') >"$fresh/all.cc"
   quietly g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I "$1/include" "$fresh/all.cc"
@@ -68,7 +68,7 @@ check_symbols() { # LIBRARY
   shown=$(nm -DC --defined-only "$1" | awk '$2 ~ /[TBDRV]/' | cut -d' ' -f3-)
   grep -q '^attend::Engine::step' <<<"$shown" || fail "$1 does not export attend::Engine"
   grep -q '^attend::create_kernel_backend' <<<"$shown" || fail "$1 does not export what a custom backend needs"
-  ! grep -E '^(vtable for |typeinfo (name )?for )?(spdlog|fmt|nlohmann|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
+  ! grep -E '^(vtable for |typeinfo (name )?for )?(fmt|nlohmann|attend::kernels::cpu|attend::tokenizer)::' <<<"$shown" ||
     fail "$1 exports private symbols"
 }
 
@@ -101,7 +101,7 @@ for shared in OFF ON; do
   if [ $shared = ON ]; then
     library=$(find "$prefix" -name libattend.so)
     check_symbols "$library"
-    ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(spdlog|fmt|pcre2|utf8proc)' ||
+    ! readelf -d "$fresh/$kind-build/generate" | grep -E 'NEEDED.*(fmt|pcre2|utf8proc)' ||
       fail "a program on libattend.so links private dependencies of libattend.so"
   fi
   echo "installed, $kind: $(du -sh --apparent-size "$prefix" | cut -f1), examples run$gpu_skip"

@@ -24,7 +24,7 @@ ALLOWED = {
     r"attention_kernelI.*Li(64|128)ELb1E": 80,
 }
 
-# Notes of ptxas about kernels that run, but slowly. C7504 and C7506 to C7508: setmaxnreg is ignored for the kernel.
+# Notes of ptxas about kernels that compile to slow code. C7504 and C7506 to C7508: setmaxnreg is ignored for the kernel.
 # C7509 to C7516, C7518 and C7520: wgmma are serialized. C7517 and C7519 report an inserted wait or arrive.
 SLOW_NOTE = re.compile(r"\((C75(?:0[4-9]|1[0-68]|20))\) (.*)")
 

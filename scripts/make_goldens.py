@@ -41,7 +41,7 @@ MIN_MARGIN = 0.01
 MAX_ROUNDING = 1e-5
 # In every layer with experts, the last selected expert of a prompt's token leads the first unselected one by this
 # margin, relative to the largest router logit. It is larger than the error of 16-bit models.
-MIN_ROUTER_MARGIN = 0.05
+MIN_ROUTER_GAP = 0.05
 CANDIDATES = 16  # per token of such a prompt, in one batch
 # A continuation that repeats a single token would match by accident.
 MIN_DISTINCT = 4
@@ -186,12 +186,12 @@ def reference_of(folder, case, seed):
         yield folder
         return
     generator = torch.Generator().manual_seed(seed + 2)
-    stored, twin = quantize(weights, case.scheme, case.plain, generator)
+    stored, dequantized = quantize(weights, case.scheme, case.plain, generator)
     write_weights(folder, stored, case.num_files)
     with tempfile.TemporaryDirectory() as directory:
         directory = pathlib.Path(directory)
         (directory / "config.json").write_text(json.dumps(case.config) + "\n")
-        write_weights(directory, twin, 1)
+        write_weights(directory, dequantized, 1)
         yield directory
 
 
@@ -262,8 +262,8 @@ ROUTER_LOGITS = {"Llama4Router": 1}
 ROUTERS = ("topkrouter", "llama4router")
 
 
-def choice_margins(router, bias, logits, top_k):
-    """Returns the margin between the last selected and the first unselected choice, among groups of experts and among the
+def selection_gap(router, bias, logits, top_k):
+    """Returns the gap between the last selected and the first unselected choice, among groups of experts and among the
     experts of the selected groups, relative to the largest compared value."""
     ranks = logits if bias is None else logits.sigmoid() + bias
     lead = torch.full(ranks.shape[:-1], math.inf)
@@ -280,8 +280,8 @@ def choice_margins(router, bias, logits, top_k):
     return lead / ranks[ranks.isfinite()].abs().max()
 
 
-def router_margins(model, ids):
-    """Returns for the last token of each row the smallest margin of the selected experts over all
+def min_router_gap(model, ids):
+    """Returns for the last token of each row the smallest gap of the selected experts over all
     layers."""
     logits = []
     hooks = [
@@ -301,12 +301,12 @@ def router_margins(model, ids):
     model(input_ids=ids, use_cache=False)
     for hook in hooks:
         hook.remove()
-    margins = []
+    gaps = []
     top_k = model.config.get_text_config().num_experts_per_tok
     for router, bias, layer in logits:
         layer = layer.view(*ids.shape, -1)
-        margins.append(choice_margins(router, bias, layer, top_k)[:, -1])
-    return torch.stack(margins).amin(0)
+        gaps.append(selection_gap(router, bias, layer, top_k)[:, -1])
+    return torch.stack(gaps).amin(0)
 
 
 def draw_prompt(folder, vocab_size, length, generator):
@@ -318,7 +318,7 @@ def draw_prompt(folder, vocab_size, length, generator):
     while len(prompt) < length:
         last = torch.randint(2, vocab_size, (CANDIDATES, 1), generator=generator)
         ids = torch.cat([torch.tensor(prompt, dtype=torch.long).expand(CANDIDATES, -1), last], 1)
-        safe = (router_margins(model, ids) >= MIN_ROUTER_MARGIN).nonzero()
+        safe = (min_router_gap(model, ids) >= MIN_ROUTER_GAP).nonzero()
         if len(safe) > 0:
             prompt.append(last[safe[0, 0], 0].item())
         elif prompt:

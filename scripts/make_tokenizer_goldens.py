@@ -207,18 +207,18 @@ def deepseek():
     return tokenizer, None
 
 
-def sentencepiece(vocab_size, specials, fuse_unk=True):
-    """Returns a BPE vocabulary in the form of conversions from SentencePiece: specials, bytes, pieces."""
+def sentencepiece(vocab_size, special_tokens, fuse_unk=True):
+    """Returns a BPE vocabulary as converted from SentencePiece: special tokens, bytes, pieces."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=fuse_unk, byte_fallback=True))
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE, prepend_scheme="always", split=True)
     bytes_ = [f"<0x{i:02X}>" for i in range(256)]
     # Most characters of the corpus; the others fall back to bytes.
-    train(tokenizer, vocab_size, list(specials) + bytes_, alphabet=common_chars(180), limit_alphabet=180)
+    train(tokenizer, vocab_size, list(special_tokens) + bytes_, alphabet=common_chars(180), limit_alphabet=180)
 
-    def only_specials(data):  # training adds the bytes as added tokens; in published files they are plain tokens
-        data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in specials]
+    def keep_special_tokens(data):  # training adds the bytes as added tokens; in published files they are plain tokens
+        data["added_tokens"] = [t for t in data["added_tokens"] if t["content"] in special_tokens]
 
-    return edit(tokenizer, only_specials)[0]
+    return edit(tokenizer, keep_special_tokens)[0]
 
 
 def sentencepiece_decoder(strip):

@@ -247,10 +247,11 @@ def pack_by_expert(name, weight, scheme, generator):
 
 
 def quantize(weights, by, plain, generator):
-    """Returns the file's tensors, and those of the float32 copy. Linear layers with a word of `plain` are not quantized."""
-    stored, twin = {}, {}
+    """Returns the tensors of the file and their dequantized float32 values. Linear layers with a word of
+    `plain` are not quantized."""
+    stored, dequantized = {}, {}
     for name, weight in weights.items():
-        twin[name] = weight.float()
+        dequantized[name] = weight.float()
         stored[name] = weight
         layer = name.removesuffix(".weight")
         if "_proj" not in name.rpartition(".weight")[0].rpartition(".")[2] and ".experts." not in name:
@@ -260,11 +261,11 @@ def quantize(weights, by, plain, generator):
         del stored[name]
         scheme = by.scheme_of(name) if isinstance(by, Mixed) else by
         if weight.dim() == 3 and not getattr(scheme, "stacked", False):
-            tensors, twin[name] = pack_by_expert(name, weight.float(), scheme, generator)
+            tensors, dequantized[name] = pack_by_expert(name, weight.float(), scheme, generator)
             stored |= tensors
             continue
-        tensors, twin[name] = scheme.pack(weight.float(), generator)
+        tensors, dequantized[name] = scheme.pack(weight.float(), generator)
         stored |= {
             layer + (key if not key or key.startswith("_") else f".{key}"): tensor for key, tensor in tensors.items()
         }
-    return stored, twin
+    return stored, dequantized

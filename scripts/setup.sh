@@ -5,7 +5,7 @@ set -euo pipefail
 
 attend_packages=(
   g++ cmake ninja-build pkg-config
-  nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
+  nlohmann-json3-dev libcli11-dev libfmt-dev
   libpcre2-dev libutf8proc-dev libboost-dev libssl-dev libedit-dev
   libgtest-dev libgmock-dev librapidcheck-dev
   ${ATTEND_EXTRA_PACKAGES:-}

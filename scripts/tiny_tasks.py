@@ -13,7 +13,7 @@ items have a space before each. The end-of-sequence token follows. Words are fro
              reverse: sun [ river fox apple ] stone moon -> apple fox river
     next     the word that follows another one in a list without repetitions
              next: sun, river, fox, apple; river -> fox
-    path     follow the arrows from a word until `end`; no word has two arrows
+    path     follow the edges `word > word` from a word until `end`; no word has two edges
              path: fox > end, sun > river, apple > sun, river > fox; sun -> river fox end
     sort     the numbers, smallest first; words in between do not matter
              sort: 42 sun 17 river 80 -> 17 42 80
@@ -95,15 +95,15 @@ def count(rng: random.Random, budget: int) -> Example:
 
 
 def path(rng: random.Random, budget: int) -> Example:
-    """Four tokens per arrow: ` word`, ` >`, ` word`, `,`. Other arrows may point anywhere."""
-    hops = rng.randint(2, max(2, min(8, (budget - 7) // 8)))
-    size = max(hops + 1, (budget - 7 - hops) // 4)
+    """Four tokens per edge: ` word`, ` >`, ` word`, `,`. Words outside the path have edges to random words."""
+    num_edges = rng.randint(2, max(2, min(8, (budget - 7) // 8)))
+    size = max(num_edges + 1, (budget - 7 - num_edges) // 4)
     sources = rng.sample(WORDS, size)
-    chain = sources[:hops]
-    arrows = list(zip(chain, chain[1:] + ["end"]))
-    arrows += [(source, rng.choice(WORDS)) for source in sources[hops:]]
-    rng.shuffle(arrows)
-    text = ", ".join(f"{source} > {target}" for source, target in arrows)
+    chain = sources[:num_edges]
+    edges = list(zip(chain, chain[1:] + ["end"]))
+    edges += [(source, rng.choice(WORDS)) for source in sources[num_edges:]]
+    rng.shuffle(edges)
+    text = ", ".join(f"{source} > {target}" for source, target in edges)
     return Example("path", f"path: {text}; {chain[0]} ->", " " + " ".join(chain[1:] + ["end"]))
 
 

@@ -90,7 +90,7 @@ def train_tokenizer():
 def model_config(vocab_size):
     """Four layers with 8 query heads on 2 KV heads: small, but GQA with a common ratio.
 
-    head_dim 64 and a large rope_theta leave enough slowly rotating dimensions to compare words
+    head_dim 64 and a large rope_theta leave enough dimensions of low frequency to compare words
     at a distance of 2,000 tokens.
     """
     return LlamaConfig(

@@ -225,8 +225,8 @@ class Bench:
         scores = q @ k.transpose(-1, -2) * scale
         if causal:
             tokens, keys = scores.shape[-2:]
-            unseen = torch.ones(tokens, keys, device="cuda", dtype=torch.bool).triu(keys - tokens + 1)
-            scores.masked_fill_(unseen, -math.inf)
+            masked = torch.ones(tokens, keys, device="cuda", dtype=torch.bool).triu(keys - tokens + 1)
+            scores.masked_fill_(masked, -math.inf)
         return (scores.softmax(-1) @ v).transpose(0, 1)
 
     def shuffled_pages(self, lengths, page_size):

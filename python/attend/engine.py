@@ -6,10 +6,11 @@ import asyncio
 import atexit
 import json
 import os
+import threading
 import weakref
 from typing import Any, Sequence, Union
 
-from ._attend import ChatTemplate, EngineHandle, generation_defaults
+from ._attend import ChatTemplate, EngineHandle, disable_leak_warnings, generation_defaults
 from ._rejection import rejection
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
 from .sampling_params import SamplingParams, to_sampling
@@ -39,6 +40,9 @@ def _close_engines():
     # Ends the engines' threads before the interpreter.
     for engine in list(_open_engines):
         engine.close()
+    # Daemon threads keep their objects to the end of the process.
+    if any(thread.daemon for thread in threading.enumerate()):
+        disable_leak_warnings()
 
 
 def _read_options(options):

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "attend/base/math.h"
+#include "released_gil.h"
 
 namespace attend::python {
 
@@ -169,7 +170,7 @@ Workspaces& workspaces() {
 void run_for(nb::handle queries, AttentionCall& call) {
   const Stream stream = stream_of(queries, call.q.device);
   if (stream.device.type == DeviceType::kCuda) return run(call, workspaces(), stream);
-  const nb::gil_scoped_release others_run;
+  const ReleasedGil others_run;
   run(call, workspaces(), stream);
 }
 

@@ -7,6 +7,7 @@
 
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/tensor/cuda.h"
+#include "released_gil.h"
 #include "tensor_argument.h"
 #include "workspaces.h"
 
@@ -57,7 +58,7 @@ template <class Fn>
 void on_stream_of(nb::handle object, Device device, const Fn& fn) {
   Stream stream = stream_of(object, device);
   if (device.type == DeviceType::kCpu) {
-    const nb::gil_scoped_release others_run;
+    const ReleasedGil others_run;
     return fn(stream);
   }
   const cuda::DeviceScope scope(device);

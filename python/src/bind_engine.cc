@@ -27,6 +27,7 @@
 #include "attend/text/tokenizer/decoding/token_speller.h"
 #include "module.h"
 #include "read_options.h"
+#include "released_gil.h"
 #include "request_stream.h"
 
 namespace attend::python {
@@ -42,7 +43,7 @@ template <class Ready>
 void wait_interruptibly(Ready ready) {
   for (bool done = false; !done;) {
     {
-      const nb::gil_scoped_release others_run;
+      const ReleasedGil others_run;
       done = ready();
     }
     if (PyErr_CheckSignals() != 0) throw nb::python_error();
@@ -70,7 +71,7 @@ class EngineHandle {
       wait_interruptibly([&] { return made.wait_for(kBetweenSignals) == std::future_status::ready; });
     } catch (...) {
       interrupted = true;
-      const nb::gil_scoped_release others_run;
+      const ReleasedGil others_run;
       made.wait();
       throw;
     }
@@ -79,20 +80,31 @@ class EngineHandle {
         library, GrammarVocabulary::of(engine_->tokenizer(), engine_->model_spec()));
   }
   ~EngineHandle() {
-    const nb::gil_scoped_release others_run;
+    const ReleasedGil others_run;
     close();
+  }
+
+  // Returns true in the process that made the engine. The child of a fork has none of its threads, and its
+  // locks may be held for ever.
+  bool is_owned() const { return getpid() == pid_; }
+  void require_owned() const {
+    if (!is_owned())
+      fail(ErrorCode::kUnsupported, "the engine belongs to process ", pid_, ", and this is process ",
+           getpid(), ", made by a fork: an engine is not inherited; create one in each process");
   }
 
   // Calls `use` with the engine, which is not closed during the call. Throws Error(kUnsupported) if it was
   // closed.
   template <class Use>
   auto with(Use use) const {
+    require_owned();
     const std::shared_lock lock(mutex_);
     if (!engine_) fail(ErrorCode::kUnsupported, "the engine was closed");
     return use(*engine_);
   }
   // Has no effect on finished requests.
   void abort(RequestId id) const {
+    if (!is_owned()) return;
     const std::shared_lock lock(mutex_);
     if (engine_) engine_->abort(id);
   }
@@ -111,16 +123,25 @@ class EngineHandle {
     return result.mask;
   }
   void close() {
+    if (!is_owned()) return detach();
     const std::unique_lock lock(mutex_);
     grammars_.reset();
     engine_.reset();
   }
   bool closed() const {
+    if (!is_owned()) return true;
     const std::shared_lock lock(mutex_);
     return engine_ == nullptr;
   }
 
  private:
+  // Leaves the engine to the process that made it: its threads cannot be joined here.
+  void detach() {
+    (void)grammars_.release();
+    (void)engine_.release();
+  }
+
+  const pid_t pid_ = getpid();
   mutable std::shared_mutex mutex_;
   std::unique_ptr<AsyncEngine> engine_;
   std::unique_ptr<GrammarCompiler> grammars_;
@@ -190,13 +211,15 @@ class RequestHandle {
   ~RequestHandle() { abort(); }
 
   void abort() const {
-    const nb::gil_scoped_release others_run;
+    if (!engine_->is_owned()) return;
+    const ReleasedGil others_run;
     if (!stream_->ended()) engine_->abort(id_);
   }
 
   // Returns new outputs as dicts of completions. `wait`: waits for at least one, unless all have ended.
   // `finished`: waits until all have ended.
   nb::list take(bool wait, bool finished) const {
+    engine_->require_owned();
     std::vector<NewOutput> news;
     wait_interruptibly([&] {
       if (stream_->ended()) return true;
@@ -208,7 +231,7 @@ class RequestHandle {
     return events;
   }
 
-  bool ended() const { return stream_->ended(); }
+  bool ended() const { return !engine_->is_owned() || stream_->ended(); }
   int fd() const { return stream_->fd(); }
 
  private:
@@ -227,7 +250,7 @@ RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt
                             .mask = engine->mask_of(to_grammar(grammar)),
                             .cache_salt = std::move(cache_salt),
                             .priority = priority};
-  const nb::gil_scoped_release others_run;
+  const ReleasedGil others_run;
   return new RequestHandle(std::move(engine), std::move(request));
 }
 
@@ -302,11 +325,11 @@ void bind_engine(nb::module_& module) {
              return std::make_shared<EngineHandle>(options, grammar_folder, named);
            }),
            arg("options"), arg("grammar_folder"), arg("named"))
-      .def("close", &EngineHandle::close, nb::call_guard<nb::gil_scoped_release>())
+      .def("close", &EngineHandle::close, nb::call_guard<ReleasedGil>())
       .def_prop_ro("closed", &EngineHandle::closed)
       .def("pause",
            [](const EngineHandle& handle) {
-             const nb::gil_scoped_release others_run;
+             const ReleasedGil others_run;
              handle.with([](AsyncEngine& engine) { engine.pause(); });
            })
       .def("resume",

@@ -15,6 +15,7 @@
 #include "flash_arguments.h"
 #include "key_layout.h"
 #include "module.h"
+#include "released_gil.h"
 #include "result_tensor.h"
 #include "rope_rows.h"
 #include "scheduler_metadata.h"
@@ -207,7 +208,7 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   if (stream.device.type == DeviceType::kCuda)
     return run_planned(call, *metadata.workspace, workspaces(), stream);
   // This order avoids waiting for the plan with the GIL held.
-  const nb::gil_scoped_release others_run;
+  const ReleasedGil others_run;
   const std::lock_guard one_call_at_a_time(metadata.workspace->in_use());
   run_planned(call, *metadata.workspace, workspaces(), stream);
 }

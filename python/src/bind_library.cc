@@ -97,6 +97,9 @@ void bind_library(nb::module_& module) {
       "set_num_threads", &set_num_threads, nb::arg("num_threads"),
       "Sets the number of threads of the CPU kernels. Running calls of other threads finish with the old "
       "number.");
+  module.def(
+      "disable_leak_warnings", [] { nb::set_leak_warnings(false); },
+      "Omits nanobind's report of objects that still exist when the interpreter ends.");
 }
 
 }  // namespace attend::python

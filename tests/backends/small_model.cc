@@ -22,7 +22,8 @@ int sum(const std::vector<int>& values) { return std::accumulate(values.begin(),
 
 }  // namespace
 
-LayeredPool::LayeredPool(const std::vector<AttentionLayer>& layers, int page_size, int num_pages, bool halves)
+PerLayerPool::PerLayerPool(const std::vector<AttentionLayer>& layers, int page_size, int num_pages,
+                           bool halves)
     : KvPool(page_size, num_pages, DType::kF32) {
   for (const AttentionLayer& layer : layers) {
     pools_.emplace_back(MhaKvPool::Config{.num_layers = 1,
@@ -41,15 +42,15 @@ LayeredPool::LayeredPool(const std::vector<AttentionLayer>& layers, int page_siz
   }
 }
 
-LayerKv LayeredPool::layer(int layer_id) const {
+LayerKv PerLayerPool::layer(int layer_id) const {
   LayerKv kv = pools_.at(static_cast<size_t>(layer_id)).layer(0);
   if (mapped_[static_cast<size_t>(layer_id)]) kv.slot_map = slot_map_.data();
   return kv;
 }
 
-TensorView LayeredPool::latent(int) const { fail(ErrorCode::kUnsupported, "no latent rows"); }
+TensorView PerLayerPool::latent(int) const { fail(ErrorCode::kUnsupported, "no latent rows"); }
 
-size_t LayeredPool::bytes_per_token() const {
+size_t PerLayerPool::bytes_per_token() const {
   size_t bytes = 0;
   for (const MhaKvPool& pool : pools_) bytes += pool.bytes_per_token();
   return bytes;
@@ -63,7 +64,7 @@ SmallModel::SmallModel(std::vector<AttentionLayer> layers, std::vector<int> leng
       requests_(static_cast<int>(lengths_.size()), model_.max_context_len) {
   int num_pages = 3;
   for (int length : lengths_) num_pages += length / page_size + 1;
-  pool_ = std::make_unique<LayeredPool>(model_.layers, page_size, num_pages, halves);
+  pool_ = std::make_unique<PerLayerPool>(model_.layers, page_size, num_pages, halves);
   allocator_ = make_allocator(page_size, num_pages);
   for (size_t i = 0; i < lengths_.size(); ++i) rows_.push_back(*requests_.allocate());
   for (const AttentionLayer& layer : model_.layers) {

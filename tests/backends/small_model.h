@@ -14,9 +14,9 @@ namespace attend::conformance {
 
 // Pool with a separate pool per layer. With `halves`, window layers are in a separate half with other page
 // ids.
-class LayeredPool : public KvPool {
+class PerLayerPool : public KvPool {
  public:
-  LayeredPool(const std::vector<AttentionLayer>& layers, int page_size, int num_pages, bool halves);
+  PerLayerPool(const std::vector<AttentionLayer>& layers, int page_size, int num_pages, bool halves);
   LayerKv layer(int layer_id) const override;
   TensorView latent(int layer_id) const override;
   size_t bytes_per_token() const override;

@@ -41,5 +41,15 @@ TEST_F(Log, PrintsBracesLiterally) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("{\"a\": {}}"));
 }
 
+TEST_F(Log, WritesRecordsWithoutALevel) {
+  testing::internal::CaptureStderr();
+  log_record(R"({"status":200})");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "{\"status\":200}\n");
+  set_log_level(LogLevel::kWarning);
+  testing::internal::CaptureStderr();
+  log_record("{}");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace attend

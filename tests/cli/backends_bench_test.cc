@@ -257,7 +257,7 @@ TEST(BenchCommand, StoresRandomWeightsInTheRequestedFormat) {
       attend("bench model --device cpu --shape gpt-oss-20b --num-layers 1 --weight-format int4");
   EXPECT_EQ(narrow.exit_code, 2);
   EXPECT_THAT(narrow.out,
-              HasSubstr("has 2880 inputs: expected a multiple of 128; weight format int4-g32 has"));
+              HasSubstr("has 2880 inputs: expected a multiple of 128; weight format int4-g32 uses"));
   const CommandResult of_files = attend("bench model --weight-format fp8 --model-path " + kTinyModel);
   EXPECT_EQ(of_files.exit_code, 2);
   EXPECT_THAT(of_files.out, HasSubstr("--weight-format: only with --load-format dummy"));

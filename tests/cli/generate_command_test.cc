@@ -95,7 +95,7 @@ TEST(GenerateCommand, WarnsAboutTokensBeyondTheVocabulary) {
   const std::string generate = "generate --load-format dummy -n 1 --model-path " + model;
   const CommandResult ran = attend(generate + " --prompt a");
   EXPECT_EQ(ran.exit_code, 0);
-  EXPECT_THAT(ran.out, HasSubstr("tokenizer.json: has ids 0 to "));
+  EXPECT_THAT(ran.out, HasSubstr("tokenizer.json: ids 0 to "));
   EXPECT_THAT(ran.out, HasSubstr("vocab_size is 100: prompts with a token"));
   const CommandResult refused = attend(generate + " --prompt ' maple'");
   EXPECT_EQ(refused.exit_code, 2);
@@ -188,7 +188,7 @@ TEST(GenerateCommand, EscapesFileContentsOnATerminal) {
   const CommandResult ran = attend("generate --prompt a --model-path " +
                                    changed_model("architectures", std::vector<std::string>{"\x1b[2JEvil"}));
   EXPECT_EQ(ran.exit_code, 2);
-  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend has "));
+  EXPECT_THAT(ran.out, HasSubstr("architectures \"?[2JEvil\": attend supports "));
 }
 
 TEST(GenerateCommand, TreatsABracketedPromptAsText) {

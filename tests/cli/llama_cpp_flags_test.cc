@@ -125,7 +125,7 @@ TEST(LlamaCppFlags, GgufOnlyDirectoryIsRejected) {
   const std::string note = "(Qwen3-Q4_K_M.gguf is there: GGUF is not read)";
   std::filesystem::copy_file(kTinyModel + "/config.json", folder / "config.json");
   EXPECT_THAT(attend(generate).out,
-              HasSubstr("the model directory has no tokenizer.json " + note + "; give input_ids"));
+              HasSubstr("the model directory has no tokenizer.json " + note + "; expected input_ids"));
   for (const std::string command : {"generate --chat -p x -m ", "chat -m "})
     EXPECT_THAT(attend(command + folder.string()).out,
                 HasSubstr("no chat template " + note + "; pass one with"));

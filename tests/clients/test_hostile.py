@@ -38,18 +38,18 @@ def answers_in(stream):
     return found
 
 
-def framed(headers, body=b""):
+def post_request(headers, body=b""):
     return b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + headers + b"\r\n" + body
 
 
 @pytest.mark.parametrize("request_bytes, status", [
-    (framed(b"Content-Length: 5\r\nContent-Length: 6\r\n", b"abcdef"), 400),
-    (framed(b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n"), 400),
-    (framed(b"Content-Length: -5\r\n", b"abcde"), 400),
-    (framed(b"Transfer-Encoding: chunked\r\n", b"zz\r\n"), 400),
-    (framed(b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffff\r\n"), 413),
+    (post_request(b"Content-Length: 5\r\nContent-Length: 6\r\n", b"abcdef"), 400),
+    (post_request(b"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", b"0\r\n\r\nGET /health HTTP/1.1\r\n\r\n"), 400),
+    (post_request(b"Content-Length: -5\r\n", b"abcde"), 400),
+    (post_request(b"Transfer-Encoding: chunked\r\n", b"zz\r\n"), 400),
+    (post_request(b"Transfer-Encoding: chunked\r\n", b"ffffffffffffffff\r\n"), 413),
     # Framing errors, where only the end of the connection would end the body.
-    (framed(b"Transfer-Encoding: gzip\r\n", b"{}"), 501),
+    (post_request(b"Transfer-Encoding: gzip\r\n", b"{}"), 501),
     (b"GET /heal\0th HTTP/1.1\r\n\r\n", 400),
     (b"GET /health HTTP/1.1\r\nHost : x\r\n\r\n", 400),
     (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", 400),
@@ -87,7 +87,7 @@ def test_bodies_at_the_size_limit(server, body, status, words):
 def test_total_size_of_bodies_is_bounded():
     server = Server("--max-body-mb", "1")
     body = b'{"prompt": "a", "max_tokens": 1, "ignored": "' + b"x" * 900_000 + b'"}'
-    head = framed(b"Content-Length: %d\r\n" % len(body))
+    head = post_request(b"Content-Length: %d\r\n" % len(body))
     clients, room = [server.connect(timeout=300) for _ in range(30)], 18  # bodies that fit into 16 MiB each
     try:
         for client in clients:

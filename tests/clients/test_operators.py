@@ -42,7 +42,8 @@ def test_json_logs_have_request_ids():
         connection.sendall(post("/v1/completions", LONG))
         connection.recv(4096)
     eventually(lambda: metric(server, "num_aborted_requests_total") == 1)
-    lines = [json.loads(line[line.index("{"):]) for line in server.stop()[1].splitlines() if line.endswith("}")]
+    # Lines of JSON have no level before them.
+    lines = [json.loads(line) for line in server.stop()[1].splitlines() if line.startswith("{")]
     requests = [line for line in lines if "completion_tokens" in line]
     assert [line["status"] for line in requests] == [200, 400, 499]
     good = requests[0]
@@ -51,9 +52,37 @@ def test_json_logs_have_request_ids():
     assert good["completion_tokens"] == 5 and good["prompt_tokens"] > 5
     assert 0 < good["seconds_to_first_token"] <= good["seconds"]
     access = [line for line in lines if "access" in line]
-    assert access[0] == {"access": "POST /v1/completions", "status": 200, "bytes": access[0]["bytes"],
-                         "seconds": access[0]["seconds"], "id": "mine-3"}
+    assert access[0] == {"time": access[0]["time"], "client": access[0]["client"], "access": "POST /v1/completions",
+                         "status": 200, "bytes": access[0]["bytes"], "seconds": access[0]["seconds"], "id": "mine-3"}
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", access[0]["time"])
+    assert re.fullmatch(r"127\.0\.0\.1:\d+", access[0]["client"])
+    # A request without an id is logged with that of its reply.
+    assert access[1]["id"].startswith("cmpl-")
     assert [line["status"] for line in access if line["access"].startswith("POST")] == [200, 400, 499]
+
+
+def test_metrics_that_dashboards_of_vllm_and_sglang_read():
+    server = Server("--metric-names", "both")
+    try:
+        for _ in range(2):
+            fetch(server, "/v1/completions", {"prompt": QUESTION, "max_tokens": 7, "ignore_eos": True})
+        text = fetch(server, "/metrics")[2]
+        value = lambda name: float(re.search(rf"^{name}\{{[^}}]*\}} (\S+)$", text, re.M)[1])
+        assert value("sglang:gen_throughput") == 0  # no request runs
+        assert value("vllm:request_generation_tokens_sum") == 14
+        assert value("vllm:request_prompt_tokens_sum") == value("vllm:prompt_tokens_total") > 14
+        for name in ("request_prompt_tokens", "request_generation_tokens", "request_prefill_time_seconds",
+                     "request_decode_time_seconds"):
+            assert value(f"vllm:{name}_count") == 2
+        assert 0 < value("vllm:request_decode_time_seconds_sum") < value("vllm:e2e_request_latency_seconds_sum")
+        assert value("vllm:iteration_tokens_total_count") == value("sglang:engine_steps_total")
+        info = re.search(r'^vllm:cache_config_info\{.*block_size="(\d+)",num_gpu_blocks="(\d+)"\} 1$', text, re.M)
+        assert int(info[1]) * int(info[2]) == value("sglang:max_total_num_tokens")
+        with server.connect() as connection:
+            connection.sendall(post("/v1/completions", LONG | {"n": 16}))
+            eventually(lambda: metric(server, "gen_throughput") > 0)
+    finally:
+        server.stop()
 
 
 def test_startup_log_lines():

@@ -8,10 +8,12 @@ import pytest
 
 from conftest import QUESTION, Server
 
-# Template in the style of Qwen: the server detects the format of tool calls from its comment.
-TEMPLATE = """{#- <tool_call> -#}
-{{- bos_token }}{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
-{%- for message in messages %}{{ message.content or message.tool_calls | tojson }}{% endfor %}"""
+# Template in the style of Qwen: the server finds the format of tool calls by rendering one.
+TEMPLATE = """{{- bos_token }}{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}
+{%- for message in messages %}{{ message.content or "" }}
+{%- for call in message.tool_calls or [] %}
+{{- '<tool_call>\\n{"name": "' ~ call.function.name ~ '", "arguments": ' ~ call.function.arguments | tojson ~ "}\\n</tool_call>" }}
+{%- endfor %}{% endfor %}"""
 WEATHER = {
     "type": "object",
     "properties": {"city": {"enum": ["Oslo", "Rome"]}, "days": {"type": "integer", "minimum": 1, "maximum": 14}},
@@ -30,7 +32,7 @@ def client(tmp_path_factory):
     template = tmp_path_factory.mktemp("templates") / "tools.jinja"
     template.write_text(TEMPLATE)
     server = Server("--chat-template", str(template))
-    assert any("parsing tool calls in the format of qwen25" in line for line in server.log)
+    assert any("tool calls: qwen25 (qwen25 reads the call" in line for line in server.log)
     yield openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
     code, rest = server.stop()
     assert code == 0, rest

@@ -1,4 +1,4 @@
-// A decode step takes no heap memory once the engine is warm.
+// Decode steps of a warm engine allocate no heap memory.
 #include <gtest/gtest.h>
 
 #include <vector>
@@ -13,7 +13,7 @@ using testing_support::num_allocations;
 
 void expect_warm_steps_do_not_allocate(const SamplingParams& params, bool overlap = false) {
 #ifndef NDEBUG
-  GTEST_SKIP() << "each step of a build with assertions checks the books of memory, which allocates";
+  GTEST_SKIP() << "in builds with assertions every step checks the allocator's invariants, which allocates";
 #endif
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
@@ -24,7 +24,7 @@ void expect_warm_steps_do_not_allocate(const SamplingParams& params, bool overla
   for (int32_t request = 0; request < 16; ++request)
     engine.submit(std::vector<int32_t>(static_cast<size_t>(5 + 9 * request), 40 + request), params);
   const OutputSink ignore = [](const RequestOutput&) {};
-  // The first steps hold prompts; pages are handed out in the others.
+  // The first steps include prefill. In the measured steps, requests still allocate pages.
   for (int step = 0; step < 40; ++step) ASSERT_TRUE(engine.step(ignore));
   const int64_t before = num_allocations();
   for (int step = 0; step < 80; ++step) ASSERT_TRUE(engine.step(ignore));

@@ -1,4 +1,4 @@
-// AsyncEmbedder: requests of many threads in common steps.
+// AsyncEmbedder batches requests of several threads into common steps.
 #include "attend/engine/async_embedder.h"
 
 #include <gmock/gmock.h>
@@ -26,18 +26,18 @@ std::vector<Tokens> some_inputs(int seed) {
   return inputs;
 }
 
-std::future<EmbeddingResult> ask(AsyncEmbedder& embedder, std::vector<Tokens> inputs) {
+std::future<EmbeddingResult> submit(AsyncEmbedder& embedder, std::vector<Tokens> inputs) {
   const auto promise = std::make_shared<std::promise<EmbeddingResult>>();
   embedder.submit(std::move(inputs),
                   [promise](EmbeddingResult result) { promise->set_value(std::move(result)); });
   return promise->get_future();
 }
 
-// Holds the embedder's thread until it is let go, so that what comes meanwhile waits.
+// Blocks the embedder's thread until open() is called, so that later requests queue up.
 class Gate {
  public:
   explicit Gate(AsyncEmbedder& embedder) {
-    // Its thread may still be on its way in when the gate is gone.
+    // The embedder's thread may still wait when the gate is destroyed, so the callback owns the future.
     embedder.submit({{1}}, [this, opened = opened_.get_future().share()](const EmbeddingResult&) {
       entered_.set_value();
       opened.wait();
@@ -52,18 +52,18 @@ class Gate {
 
 TEST(AsyncEmbedder, ReturnsEachThreadItsVectors) {
   AsyncEmbedder embedder(kConfig);
-  Embedder alone(kConfig);
+  Embedder single(kConfig);
   std::vector<std::thread> threads;
   std::vector<std::vector<EmbeddingResult>> results(4);
   for (size_t t = 0; t < results.size(); ++t)
     threads.emplace_back([&, t] {
       for (int i = 0; i < 10; ++i)
-        results[t].push_back(ask(embedder, some_inputs(static_cast<int>(t) * 10 + i)).get());
+        results[t].push_back(submit(embedder, some_inputs(static_cast<int>(t) * 10 + i)).get());
     });
   for (std::thread& thread : threads) thread.join();
   for (size_t t = 0; t < results.size(); ++t)
     for (size_t i = 0; i < results[t].size(); ++i) {
-      const auto expected = alone.embed(some_inputs(static_cast<int>(t * 10 + i)));
+      const auto expected = single.embed(some_inputs(static_cast<int>(t * 10 + i)));
       ASSERT_EQ(results[t][i].vectors.size(), expected.size()) << results[t][i].message;
       for (size_t v = 0; v < expected.size(); ++v)
         EXPECT_THAT(results[t][i].vectors[v], testing::Pointwise(testing::FloatNear(1e-5f), expected[v]));
@@ -75,7 +75,7 @@ TEST(AsyncEmbedder, BatchesWaitingRequests) {
   AsyncEmbedder embedder(kConfig);
   Gate gate(embedder);
   std::vector<std::future<EmbeddingResult>> answers;
-  for (int i = 0; i < 20; ++i) answers.push_back(ask(embedder, {Tokens(5, 3), Tokens(6, 4)}));
+  for (int i = 0; i < 20; ++i) answers.push_back(submit(embedder, {Tokens(5, 3), Tokens(6, 4)}));
   EXPECT_EQ(embedder.metrics().num_waiting, 40);
   const int64_t before = embedder.metrics().num_steps;
   gate.open();
@@ -87,8 +87,8 @@ TEST(AsyncEmbedder, BatchesWaitingRequests) {
 TEST(AsyncEmbedder, SplitsARequestOverSteps) {
   AsyncEmbedder embedder(kConfig);
   Gate gate(embedder);
-  auto large = ask(embedder, std::vector<Tokens>(600, Tokens(9, 3)));
-  auto small = ask(embedder, {Tokens(4, 2)});
+  auto large = submit(embedder, std::vector<Tokens>(600, Tokens(9, 3)));
+  auto small = submit(embedder, {Tokens(4, 2)});
   gate.open();
   EXPECT_EQ(large.get().vectors.size(), 600u);
   EXPECT_EQ(small.get().vectors.size(), 1u);
@@ -100,7 +100,7 @@ TEST(AsyncEmbedder, DropsCanceledRequests) {
   Gate gate(embedder);
   bool told = false;
   const uint64_t id = embedder.submit({Tokens(5, 3)}, [&](const EmbeddingResult&) { told = true; });
-  auto next = ask(embedder, {Tokens(4, 2)});
+  auto next = submit(embedder, {Tokens(4, 2)});
   embedder.cancel(id);
   embedder.cancel(id);
   embedder.cancel(12345);
@@ -112,7 +112,7 @@ TEST(AsyncEmbedder, DropsCanceledRequests) {
 }
 
 TEST(AsyncEmbedder, RejectsOnTheCallersThreadAndFailsPendingRequestsOnShutdown) {
-  std::future<EmbeddingResult> left;
+  std::future<EmbeddingResult> pending;
   {
     AsyncEmbedder embedder(kConfig);
     test::expect_error(ErrorCode::kInvalidArgument, {"input 1", "token id 128"}, [&] {
@@ -120,15 +120,15 @@ TEST(AsyncEmbedder, RejectsOnTheCallersThreadAndFailsPendingRequestsOnShutdown) 
     });
     test::expect_error(ErrorCode::kInvalidArgument, {"at least one"}, [&] { embedder.submit({}, {}); });
     Gate gate(embedder);
-    left = ask(embedder, {Tokens(5, 3)});
+    pending = submit(embedder, {Tokens(5, 3)});
     gate.open();
   }
-  // Either it was computed before the end, or told of it.
-  const EmbeddingResult result = left.get();
+  // The request was computed before shutdown or failed by it.
+  const EmbeddingResult result = pending.get();
   EXPECT_TRUE(result.vectors.size() == 1 || result.code == ErrorCode::kUnsupported);
 }
 
-TEST(Shortened, TruncatesAndNormalizes) {
+TEST(TruncateAndNormalize, TruncatesThenNormalizes) {
   EXPECT_THAT(truncate_and_normalize({3.0f, 4.0f, 12.0f}, 2, true),
               testing::ElementsAre(testing::FloatEq(0.6f), testing::FloatEq(0.8f)));
   EXPECT_THAT(truncate_and_normalize({3.0f, 4.0f, 12.0f}, 2, false), testing::ElementsAre(3.0f, 4.0f));

@@ -1,4 +1,4 @@
-// AsyncEngine: callers on many threads over the tiny model.
+// AsyncEngine called from many threads, with the tiny model.
 #include "attend/engine/async_engine.h"
 
 #include <gmock/gmock.h>
@@ -34,7 +34,7 @@ EngineConfig tiny_config() {
 
 const std::string kPrompt = "recall: sun=42, river=17, fox=80; river=";
 
-// What a request's callback heard.
+// Outputs that the callback of one request received.
 struct CapturedOutputs {
   std::vector<int32_t> tokens;
   std::string text;
@@ -43,27 +43,28 @@ struct CapturedOutputs {
   FinishReason reason = FinishReason::kNone;
 };
 
-// Callbacks that write down what they hear; outlives the engine.
+// Provides callbacks that record their outputs. Must outlive the engine.
 class Listener {
  public:
   OutputCallback callback(int key) {
     return [this, key](const RequestOutput& output) {
       const std::lock_guard lock(mutex_);
-      CapturedOutputs& heard = captured_[key];
-      if (heard.num_last > 0) ++heard.num_after_last;
-      heard.tokens.insert(heard.tokens.end(), output.token_ids.begin(), output.token_ids.end());
-      heard.text += output.text;
-      heard.reason = output.finish_reason;
-      if (output.finished()) ++heard.num_last;
+      CapturedOutputs& captured = captured_[key];
+      if (captured.num_last > 0) ++captured.num_after_last;
+      captured.tokens.insert(captured.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+      captured.text += output.text;
+      captured.reason = output.finish_reason;
+      if (output.finished()) ++captured.num_last;
       changed_.notify_all();
     };
   }
   CapturedOutputs wait_for_end(int key) {
-    return wait(key, [](const CapturedOutputs& heard) { return heard.num_last > 0; });
+    return wait(key, [](const CapturedOutputs& captured) { return captured.num_last > 0; });
   }
   CapturedOutputs wait_for_token(int key) {
-    return wait(key,
-                [](const CapturedOutputs& heard) { return !heard.tokens.empty() || heard.num_last > 0; });
+    return wait(key, [](const CapturedOutputs& captured) {
+      return !captured.tokens.empty() || captured.num_last > 0;
+    });
   }
   std::map<int, CapturedOutputs> all() {
     const std::lock_guard lock(mutex_);
@@ -85,23 +86,23 @@ class Listener {
 GenerationRequest tiny_request(int max_new_tokens = 16) {
   return {.prompt = kPrompt, .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true}};
 }
-// Goes on until somebody ends it.
-GenerationRequest endless_request() { return tiny_request(100000); }
+// Runs until it is aborted.
+GenerationRequest unbounded_request() { return tiny_request(100000); }
 
-CapturedOutputs alone() {
+CapturedOutputs run_single() {
   Engine engine(tiny_config());
-  CapturedOutputs heard;
+  CapturedOutputs captured;
   engine.submit(tiny_request());
   while (engine.step([&](const RequestOutput& output) {
-    heard.tokens.insert(heard.tokens.end(), output.token_ids.begin(), output.token_ids.end());
-    heard.text += output.text;
+    captured.tokens.insert(captured.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    captured.text += output.text;
   })) {
   }
-  return heard;
+  return captured;
 }
 
 TEST(AsyncEngine, MatchesTheEngineFromManyThreads) {
-  const CapturedOutputs expected = alone();
+  const CapturedOutputs expected = run_single();
   Listener listener;
   AsyncEngine engine(tiny_config());
   std::vector<std::thread> callers;
@@ -114,11 +115,11 @@ TEST(AsyncEngine, MatchesTheEngineFromManyThreads) {
   ASSERT_TRUE(engine.drain(kLong));
   const auto all = listener.all();
   ASSERT_EQ(all.size(), static_cast<size_t>(kCallers * kEach));
-  for (const auto& [key, heard] : all) {
-    EXPECT_EQ(heard.tokens, expected.tokens) << key;
-    EXPECT_EQ(heard.text, expected.text) << key;
-    EXPECT_EQ(heard.reason, FinishReason::kLength) << key;
-    EXPECT_EQ(heard.num_last, 1) << key;
+  for (const auto& [key, captured] : all) {
+    EXPECT_EQ(captured.tokens, expected.tokens) << key;
+    EXPECT_EQ(captured.text, expected.text) << key;
+    EXPECT_EQ(captured.reason, FinishReason::kLength) << key;
+    EXPECT_EQ(captured.num_last, 1) << key;
   }
 }
 
@@ -148,13 +149,13 @@ TEST(AsyncEngine, ForwardsConstructorErrors) {
 TEST(AsyncEngine, AbortsARunningRequestWithOneLastOutput) {
   Listener listener;
   AsyncEngine engine(tiny_config());
-  const RequestId id = engine.submit(endless_request(), listener.callback(0));
+  const RequestId id = engine.submit(unbounded_request(), listener.callback(0));
   listener.wait_for_token(0);
   engine.abort(id);
-  const CapturedOutputs heard = listener.wait_for_end(0);
-  EXPECT_EQ(heard.reason, FinishReason::kAbort);
+  const CapturedOutputs captured = listener.wait_for_end(0);
+  EXPECT_EQ(captured.reason, FinishReason::kAbort);
   ASSERT_TRUE(engine.drain(kLong));
-  engine.abort(id);  // long gone
+  engine.abort(id);  // already finished
   engine.abort(12345);
   EXPECT_EQ(listener.wait_for_end(0).num_last, 1);
   const EngineMetrics metrics = engine.metrics();
@@ -162,14 +163,14 @@ TEST(AsyncEngine, AbortsARunningRequestWithOneLastOutput) {
   EXPECT_EQ(metrics.num_used_tokens, 0);
 }
 
-TEST(AsyncEngine, AbortsWaitingAndHalfComputedRequests) {
+TEST(AsyncEngine, AbortsWaitingAndPartlyPrefilledRequests) {
   EngineConfig config = tiny_config();
   config.max_running_requests = 1;
   config.chunked_prefill_size = 16;
   Listener listener;
   AsyncEngine engine(config);
   engine.pause();
-  // A prompt of 20 steps; the other waits for its row.
+  // This prompt takes 20 steps; the other request waits for its row.
   const RequestId chunked = engine.submit(
       {.prompt = std::vector<int32_t>(320, 5), .params = {.max_new_tokens = 4, .ignore_eos = true}},
       listener.callback(0));
@@ -177,7 +178,7 @@ TEST(AsyncEngine, AbortsWaitingAndHalfComputedRequests) {
   engine.resume();
   while (engine.metrics().num_used_tokens == 0) std::this_thread::yield();
   engine.pause();
-  ASSERT_TRUE(listener.all().empty()) << "the prompt was computed before the pause: the test tests nothing";
+  ASSERT_TRUE(listener.all().empty()) << "the prompt was computed before the pause: the test checks nothing";
   engine.abort(waiting);
   engine.abort(chunked);
   EXPECT_EQ(listener.wait_for_end(0).reason, FinishReason::kAbort);
@@ -190,7 +191,7 @@ TEST(AsyncEngine, AbortsWaitingAndHalfComputedRequests) {
 TEST(AsyncEngine, DoesNotStepWhilePaused) {
   Listener listener;
   AsyncEngine engine(tiny_config());
-  engine.submit(endless_request(), listener.callback(0));
+  engine.submit(unbounded_request(), listener.callback(0));
   listener.wait_for_token(0);
   engine.pause();
   EXPECT_TRUE(engine.metrics().paused);
@@ -202,12 +203,12 @@ TEST(AsyncEngine, DoesNotStepWhilePaused) {
   EXPECT_EQ(listener.wait_for_end(1).reason, FinishReason::kLength);
 }
 
-TEST(AsyncEngine, EndsTheRequestOfACallbackThatThrowsAndNoOther) {
-  const CapturedOutputs expected = alone();
+TEST(AsyncEngine, EndsOnlyTheRequestWhoseCallbackThrows) {
+  const CapturedOutputs expected = run_single();
   Listener listener;
   std::atomic<int> num_calls = 0;
   AsyncEngine engine(tiny_config());
-  engine.submit(endless_request(), [&](const RequestOutput&) {
+  engine.submit(unbounded_request(), [&](const RequestOutput&) {
     if (++num_calls == 3) throw std::runtime_error("the client is gone");
   });
   engine.submit(tiny_request(), listener.callback(0));
@@ -219,14 +220,14 @@ TEST(AsyncEngine, EndsTheRequestOfACallbackThatThrowsAndNoOther) {
 
 TEST(AsyncEngine, LetsACallbackAbortSubmitAndPause) {
   Listener listener;
-  std::atomic<RequestId> endless = 0;
+  std::atomic<RequestId> unbounded = 0;
   AsyncEngine engine(tiny_config());
-  endless = engine.submit(endless_request(), listener.callback(0));
+  unbounded = engine.submit(unbounded_request(), listener.callback(0));
   listener.wait_for_token(0);
   engine.submit(tiny_request(2), [&](const RequestOutput& output) {
     listener.callback(1)(output);
     if (!output.finished()) return;
-    engine.abort(endless);
+    engine.abort(unbounded);
     engine.pause();
     engine.submit(tiny_request(1), listener.callback(2));
     engine.resume();
@@ -240,14 +241,14 @@ TEST(AsyncEngine, DestructorAbortsRemainingRequests) {
   Listener listener;
   {
     AsyncEngine engine(tiny_config());
-    engine.submit(endless_request(), [&](const RequestOutput& output) {
+    engine.submit(unbounded_request(), [&](const RequestOutput& output) {
       listener.callback(0)(output);
       if (!output.finished()) return;
       EXPECT_THROW(engine.submit(tiny_request(), listener.callback(3)), Error);
     });
-    engine.submit(endless_request(), listener.callback(1));
+    engine.submit(unbounded_request(), listener.callback(1));
     listener.wait_for_token(0);
-    engine.submit(endless_request(), listener.callback(2));
+    engine.submit(unbounded_request(), listener.callback(2));
   }
   for (int key : {0, 1, 2}) {
     EXPECT_EQ(listener.wait_for_end(key).reason, FinishReason::kAbort) << key;
@@ -255,7 +256,7 @@ TEST(AsyncEngine, DestructorAbortsRemainingRequests) {
   }
 }
 
-TEST(AsyncEngine, CountsWhatItDid) {
+TEST(AsyncEngine, CountsRequestsStepsAndTokens) {
   Listener listener;
   AsyncEngine engine(tiny_config());
   constexpr int kRequests = 3, kTokens = 5;
@@ -287,7 +288,7 @@ TEST(AsyncEngine, CountsRequestsFromWhenTheyAreSubmitted) {
   GenerationRequest request = tiny_request(2);
   request.params.n = kCompletions;
   engine.pause();
-  std::vector<int> seen;  // on the engine's thread, in the midst of a step
+  std::vector<int> seen;  // filled by the engine's thread during a step
   engine.submit(request, [&](const RequestOutput&) {
     if (seen.empty()) seen.push_back(engine.metrics().num_running + engine.num_waiting());
   });
@@ -303,7 +304,7 @@ TEST(AsyncEngine, HonorsMaxWaitingFromManyThreads) {
   Listener listener;
   AsyncEngine engine(tiny_config());
   engine.pause();
-  // Which takes a while to encode: others come meanwhile.
+  // A long prompt takes time to encode, so the other threads submit meanwhile.
   GenerationRequest request = tiny_request(1);
   for (int i = 0; i < 16; ++i) request.prompt = std::get<std::string>(request.prompt) + kPrompt;
   for (int round = 0; round < kRounds; ++round) {
@@ -322,7 +323,7 @@ TEST(AsyncEngine, HonorsMaxWaitingFromManyThreads) {
     engine.abort_all();
     ASSERT_TRUE(engine.drain(kLong));
   }
-  // Who is refused counts nowhere.
+  // Rejected requests are not counted.
   EXPECT_EQ(engine.metrics().num_requests, kRounds * kMaxWaiting);
   EXPECT_EQ(listener.all().size(), size_t{kRounds * kMaxWaiting});
   EXPECT_THROW(engine.submit_unless_full(tiny_request(1), listener.callback(0), 0), Error);
@@ -347,7 +348,7 @@ TEST(AsyncEngine, CallsAfterOutputsOncePerStep) {
     four.params.n = 4;
     engine.submit(four, count);
     ASSERT_TRUE(engine.drain(kLong));
-    engine.submit(endless_request(), count);
+    engine.submit(unbounded_request(), count);
     while (true) {
       const std::lock_guard lock(mutex);
       if (std::accumulate(outputs.begin(), outputs.end(), 0) > 12) break;
@@ -356,12 +357,12 @@ TEST(AsyncEngine, CallsAfterOutputsOncePerStep) {
     ASSERT_TRUE(engine.drain(kLong));
     EXPECT_LE(std::ssize(outputs), engine.metrics().num_steps + 1) << "more than once a step";
   }
-  EXPECT_EQ(num_outputs, 0) << "outputs that nobody was told of";
+  EXPECT_EQ(num_outputs, 0) << "outputs without a call of after_outputs";
   EXPECT_EQ(num_ended, 5);
   EXPECT_THAT(outputs, testing::Each(testing::AllOf(testing::Ge(1), testing::Le(4))));
 }
 
-TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
+TEST(AsyncEngine, CountsCachedAndEvictedTokens) {
   EngineConfig config = tiny_config();
   config.max_total_tokens = 512;
   config.backend_options.page_size = 64;
@@ -385,7 +386,7 @@ TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
   EXPECT_EQ(metrics.num_evictable_tokens, 192);
   EXPECT_EQ(metrics.num_locked_tokens, 0);
   EXPECT_EQ(metrics.num_evicted_tokens, 0);
-  engine.submit({.prompt = std::vector<int32_t>(200, 5), .params = endless_request().params},
+  engine.submit({.prompt = std::vector<int32_t>(200, 5), .params = unbounded_request().params},
                 listener.callback(key));
   listener.wait_for_token(key);
   engine.pause();
@@ -402,7 +403,6 @@ TEST(AsyncEngine, CountsWhatThePrefixCacheDid) {
   EXPECT_EQ(metrics.num_recoveries, 0);
 }
 
-// Every request ends once, whatever threads do to it at whatever moment; nothing stays behind.
 TEST(AsyncEngine, FlushesThePrefixCache) {
   AsyncEngine engine(tiny_config());
   const auto ask = [&] {
@@ -420,7 +420,7 @@ TEST(AsyncEngine, FlushesThePrefixCache) {
   EXPECT_EQ(ask(), 0);
 }
 
-TEST(AsyncEngine, RecordsWhereTheTimeOfStepsGoes) {
+TEST(AsyncEngine, TracesTheDurationOfEachPartOfAStep) {
   AsyncEngine engine(tiny_config());
   Listener listener;
   const auto run = [&] {
@@ -454,10 +454,11 @@ TEST(AsyncEngine, RecordsWhereTheTimeOfStepsGoes) {
   EXPECT_THAT(engine.stop_trace(), HasSubstr("\"step\""));
 }
 
+// Every request ends exactly once, whenever threads submit and abort, and no memory stays in use.
 TEST(AsyncEngine, IsConsistentUnderConcurrentSubmitAndAbort) {
   EngineConfig config = tiny_config();
   config.max_running_requests = 6;
-  config.max_total_tokens = 512;  // preempts
+  config.max_total_tokens = 512;  // small enough to cause preemption
   config.chunked_prefill_size = 32;
   config.backend_options.page_size = 16;
   Listener listener;
@@ -498,22 +499,23 @@ TEST(AsyncEngine, IsConsistentUnderConcurrentSubmitAndAbort) {
   }
   const auto all = listener.all();
   ASSERT_EQ(all.size(), static_cast<size_t>(kThreads * kEach));
-  for (const auto& [key, heard] : all) {
-    EXPECT_EQ(heard.num_last, 1) << key;
-    EXPECT_EQ(heard.num_after_last, 0) << key;
+  for (const auto& [key, captured] : all) {
+    EXPECT_EQ(captured.num_last, 1) << key;
+    EXPECT_EQ(captured.num_after_last, 0) << key;
   }
 }
 
-// Wherever memory runs out once on the engine's thread, requests end once each, and the engine goes on.
+// Lets each allocation of the engine's thread fail once: every request ends exactly once, and the engine
+// keeps serving.
 TEST(AsyncEngine, SurvivesEachFailedAllocation) {
-  const CapturedOutputs expected = alone();
+  const CapturedOutputs expected = run_single();
   AsyncEngine engine(tiny_config());
   int num_failures = 0;
   for (int64_t num_good = 0; num_good < 120; ++num_good) {
     Listener listener;
     std::atomic<int> num_ends = 0, num_after = 0;
     std::atomic<bool> failed = false;
-    // Does not allocate, so that what fails is the engine's.
+    // The callback does not allocate, so every failing allocation is the engine's.
     const auto count_ends = [&](const RequestOutput& output) {
       if (!output.finished()) return;
       if (++num_ends > 4) ++num_after;
@@ -550,7 +552,7 @@ TEST(AsyncEngine, SurvivesEachFailedAllocation) {
     ASSERT_EQ(listener.wait_for_end(0).tokens, expected.tokens) << num_good;
     ASSERT_TRUE(engine.drain(kLong));
   }
-  EXPECT_GT(num_failures, 20) << "the test tests nothing";
+  EXPECT_GT(num_failures, 20) << "too few allocations failed: the test checks nothing";
 }
 
 TEST(Histogram, ComputesQuantiles) {

@@ -1,4 +1,4 @@
-// Every pair of a backend that prefills and one that decodes, end to end on the bundled model.
+// Every pair of a prefill backend and a decode backend, end to end on the bundled model.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ EngineConfig make_config(std::string_view prefill, std::string_view decode) {
   config.kv_cache_dtype = DType::kF32;
   config.max_total_tokens = 1024;
   config.context_length = 256;
-  // Prompts come in chunks, beside requests that decode: prefill, decode and mixed steps.
+  // Prompts are prefilled in chunks while other requests decode, so steps are prefill, decode and mixed.
   config.chunked_prefill_size = 40;
   config.backend_options.prefill_backend = prefill;
   config.backend_options.decode_backend = decode;
@@ -59,8 +59,8 @@ std::string name_of(const testing::TestParamInfo<Pair>& info) {
 
 class BackendPairs : public testing::TestWithParam<Pair> {};
 
-// A page size that one of the pair lacks, or a kind of K/V that it does not serve, is a refusal that names
-// who refused and what.
+// If a backend of the pair lacks the page size or does not support the kind of K/V, the error names the
+// backend and the unsupported property.
 TEST_P(BackendPairs, AnswerCorrectlyOrAreRejectedWithAReason) {
   const auto [prefill, decode] = GetParam();
   const Capability &one = prefill->mha, &two = decode->mha;
@@ -69,7 +69,7 @@ TEST_P(BackendPairs, AnswerCorrectlyOrAreRejectedWithAReason) {
   const EngineConfig config = make_config(prefill->name, decode->name);
   try {
     EXPECT_THAT(answers(config), testing::ElementsAre("17", "42"));
-    EXPECT_TRUE(serves) << "it answered, though their records say that it can not";
+    EXPECT_TRUE(serves) << "the engine answered although the backends' records declare no support";
   } catch (const Error& error) {
     EXPECT_FALSE(serves) << error.what();
     EXPECT_EQ(error.code(), ErrorCode::kUnsupported);

@@ -1,4 +1,5 @@
-// Cascade attention under the engine: decode steps whose requests share keys give what they give without it.
+// Cascade attention in the engine: decode steps of requests with a shared prefix return the same results as
+// without it.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -30,20 +31,20 @@ EngineConfig make_config(std::string_view model, std::string_view backend, int p
   config.backend_options.attention_backend = backend;
   config.backend_options.page_size = page_size;
   config.max_running_requests = kRequests;
-  // Rounded activations would make steps of bfloat16 out of the last bits in which two orders of sums differ.
+  // In bfloat16, a sum in another order may round to another value, so these models run in float32.
   config.dtype = DType::kF32;
   return config;
 }
 
-// Prompts that begin with `num_shared` tokens that are the same in all, and go on for one to three more; but
-// for every fourth one, if there are strangers, which begins in a way of its own.
-Answers complete(const EngineConfig& config, int num_shared = kShared, bool strangers = false) {
+// Submits prompts that share their first `num_shared` tokens and continue with one to three more. With
+// `mixed`, every fourth prompt differs in its first token and shares nothing.
+Answers complete(const EngineConfig& config, int num_shared = kShared, bool mixed = false) {
   Engine engine(config);
   for (int r = 0; r < kRequests; ++r) {
     std::vector<int32_t> prompt(static_cast<size_t>(num_shared));
-    const bool stranger = strangers && r % 4 == 1;
+    const bool shares_nothing = mixed && r % 4 == 1;
     for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(3 + i * i % 89);
-    if (stranger) prompt.front() = 4 + r;
+    if (shares_nothing) prompt.front() = 4 + r;
     for (int i = 0; i <= r % 3; ++i) prompt.push_back(5 + 7 * r);
     engine.submit(prompt, {.max_new_tokens = kNewTokens + r % 2, .ignore_eos = true, .logprobs = 0});
   }
@@ -60,15 +61,16 @@ Answers complete(const EngineConfig& config, int num_shared = kShared, bool stra
   return answers;
 }
 
-// Calls expect_same(with, without cascade attention), for requests that all share and for some that do not.
+// Calls expect_same(results with cascade attention, results without), for prompts that all share a prefix and
+// for prompts of which some do not.
 template <class ExpectSame>
 void compare_with_and_without(EngineConfig config, const ExpectSame& expect_same) {
-  for (const bool strangers : {false, true}) {
+  for (const bool mixed : {false, true}) {
     config.disable_cascade_attention = false;
-    const Answers shared = complete(config, kShared, strangers);
+    const Answers shared = complete(config, kShared, mixed);
     EXPECT_GE(shared.stats.num_cascade_steps, kNewTokens - 2);
     config.disable_cascade_attention = true;
-    const Answers apart = complete(config, kShared, strangers);
+    const Answers apart = complete(config, kShared, mixed);
     EXPECT_EQ(apart.stats.num_cascade_steps, 0);
     expect_same(shared, apart);
   }
@@ -92,12 +94,13 @@ struct Case {
 
 class CascadeAttention : public testing::TestWithParam<Case> {};
 
-TEST_P(CascadeAttention, MatchesSingleRequests) {
+TEST_P(CascadeAttention, MatchesAttentionWithoutCascade) {
   compare_with_and_without(make_config(GetParam().model, GetParam().backend, GetParam().page_size),
                            expect_equal);
 }
 
-// As above, on a GPU, where a step that shares keys leaves CUDA graphs and comes back to them.
+// Runs the same comparison on a GPU, where a step with cascade attention runs without CUDA graphs and the
+// next one may replay a graph again.
 struct GpuCase {
   std::string_view model, backend;
   int page_size;
@@ -112,7 +115,8 @@ class CascadeAttentionOnGpu : public testing::TestWithParam<GpuCase> {
   }
 };
 
-// Rounding may turn a choice between two tokens that are all but equally likely; what comes behind differs.
+// Rounding may swap two tokens of nearly equal probability. Everything after such a token differs and is not
+// compared.
 void expect_close(const Answers& one, const Answers& other, float tolerance) {
   ASSERT_EQ(one.by_request.size(), other.by_request.size());
   for (const auto& [id, answer] : one.by_request) {
@@ -125,7 +129,7 @@ void expect_close(const Answers& one, const Answers& other, float tolerance) {
   }
 }
 
-TEST_P(CascadeAttentionOnGpu, MatchesSingleRequests) {
+TEST_P(CascadeAttentionOnGpu, MatchesAttentionWithoutCascade) {
   EngineConfig config = make_config(GetParam().model, GetParam().backend, GetParam().page_size);
   config.device.type = DeviceType::kCuda;
   config.dtype = GetParam().dtype;
@@ -154,7 +158,7 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-// One of each kind of index, and a model that has windows in some layers.
+// One model per kind of index, and one with windows in some layers.
 INSTANTIATE_TEST_SUITE_P(
     , CascadeAttention,
     testing::Values(Case{"models/attend-tiny", "cpu", 16}, Case{"models/attend-tiny", "cpu", 1},
@@ -171,26 +175,26 @@ INSTANTIATE_TEST_SUITE_P(
       return name;
     });
 
-TEST(CascadeAttentionChoice, IsLeftOutWhereItSavesTooLittle) {
+TEST(CascadeAttentionChoice, IsSkippedWhenItSavesTooFewReads) {
   EXPECT_EQ(complete(make_config("models/attend-tiny", "cpu", 16), /*num_shared=*/16).stats.num_cascade_steps,
             0);
   EXPECT_EQ(complete(make_config("models/attend-tiny", "cpu", 16), /*num_shared=*/0).stats.num_cascade_steps,
             0);
 }
 
-TEST(CascadeAttentionChoice, IsLeftOutOfDeterministicInference) {
+TEST(CascadeAttentionChoice, IsOffInDeterministicMode) {
   EngineConfig config = make_config("models/attend-tiny", "cpu", 16);
   config.deterministic_inference = true;
   EXPECT_EQ(complete(config).stats.num_cascade_steps, 0);
 }
 
-TEST(CascadeAttentionChoice, NeedsAPrefixCache) {
+TEST(CascadeAttentionChoice, RequiresAPrefixCache) {
   EngineConfig config = make_config("models/attend-tiny", "cpu", 16);
   config.disable_radix_cache = true;
   EXPECT_EQ(complete(config).stats.num_cascade_steps, 0);
 }
 
-TEST(CascadeAttentionChoice, NeedsALayerThatSeesAllKeysWithoutSinks) {
+TEST(CascadeAttentionChoice, RequiresAFullAttentionLayerWithoutSinks) {
   EXPECT_EQ(
       Engine(make_config("tests/goldens/gpt-oss-sinks-window", "cpu", 16)).info().target().cascade_min_keys,
       0);

@@ -1,4 +1,5 @@
-// --enable-deterministic-inference on the bundled model: what a request says depends on that request alone.
+// --enable-deterministic-inference on the bundled model: the output of a request depends only on that
+// request.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +19,7 @@ namespace {
 using testing_support::kGpu;
 using Tokens = std::vector<int32_t>;
 
-// Prompts of a few tokens and of some hundred.
+// Prompts of a few to a few hundred tokens.
 std::vector<Tokens> prompts() {
   std::ifstream file(ATTEND_SOURCE_DIR "/tests/data/attend-tiny-prompts.jsonl");
   std::vector<Tokens> prompts;
@@ -50,7 +51,7 @@ struct Outcome {
   int num_preemptions = 0;
 };
 
-// Samples so hot that one bit of a logit soon changes a token.
+// A temperature so high that a change of one bit in a logit soon changes a token.
 SamplingParams sampling(size_t prompt_idx) {
   return {.max_new_tokens = 100, .temperature = 1.5f, .seed = 100 + prompt_idx, .ignore_eos = true};
 }
@@ -83,7 +84,7 @@ Outcome run_one_by_one(const EngineConfig& config, const std::vector<Tokens>& pr
   return outcome;
 }
 
-// Where, and in what, the model runs.
+// Parameterized by device and dtype.
 class DeterministicInference : public testing::TestWithParam<Place> {
  protected:
   void SetUp() override {
@@ -114,7 +115,7 @@ TEST_P(DeterministicInference, ProducesTheSameTokensAfterPreemption) {
     const std::vector<Tokens> expected = run_one_by_one(small, prompts()).outputs;
     size_t longest = 0;
     for (const Tokens& prompt : prompts()) longest = std::max(longest, prompt.size());
-    // Room for the longest request and little more.
+    // The pool has room for the longest request and little more.
     small.schedule.conservativeness = 0.0;
     small.max_total_tokens = static_cast<int64_t>(longest) + 110;
     const Outcome outcome = run_together(small, prompts());
@@ -172,7 +173,7 @@ INSTANTIATE_TEST_SUITE_P(OnGpu, DeterministicInference, testing::ValuesIn(kOnGpu
 
 class DeterministicGraphs : public DeterministicInference {};
 
-TEST_P(DeterministicGraphs, MatchLaunchedStepsForAnyGraphSizes) {
+TEST_P(DeterministicGraphs, MatchEagerStepsForAnyGraphSizes) {
   EngineConfig launched = config();
   launched.disable_cuda_graph = true;
   const std::vector<Tokens> expected = run_together(launched, prompts()).outputs;
@@ -227,7 +228,7 @@ TEST(DeterministicInferenceOnCpu, ProducesTheSameBitsFromAColdAWarmAndAHalfWarmP
   EXPECT_GT(half_warm.stats().num_cached_tokens, 0);
 }
 
-TEST(DeterministicInferenceOnCpu, RejectsABackendThatDoesNotOfferIt) {
+TEST(DeterministicInferenceOnCpu, RejectsABackendWithoutDeterministicSupport) {
   EngineConfig config = deterministic_config({});
   config.backend_options.attention_backend = "trtllm_mha";
   EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),

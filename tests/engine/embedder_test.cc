@@ -1,4 +1,5 @@
-// Embedder against transformers: the tiny embedding models of tests/goldens, and what is refused.
+// Embedder matches transformers on the tiny embedding models of tests/goldens, and rejects unsupported files
+// and inputs.
 #include "attend/engine/embedder.h"
 
 #include <gmock/gmock.h>
@@ -50,14 +51,14 @@ std::vector<Tokens> ids_of(const std::vector<EmbeddedPrompt>& prompts) {
   return ids;
 }
 
-// The largest difference, in parts of the largest number.
+// Largest difference, relative to the largest expected value.
 float error_of(const std::vector<float>& got, const std::vector<float>& expected) {
   EXPECT_EQ(got.size(), expected.size());
   float error = 0.0f, largest = 0.0f;
   for (size_t i = 0; i < std::min(got.size(), expected.size()); ++i) {
     largest = std::max(largest, std::abs(expected[i]));
     const float difference = std::abs(got[i] - expected[i]);
-    error = difference <= error ? error : difference;  // a NaN is an error that no maximum sees
+    error = difference <= error ? error : difference;  // a NaN compares false; std::max would drop it
   }
   return error / largest;
 }
@@ -72,7 +73,7 @@ float worst_error(Embedder& embedder, const std::vector<EmbeddedPrompt>& prompts
   return worst;
 }
 
-// A copy of a model's folder in which one file is another.
+// Copies a model's folder and replaces one file.
 void copy_model(const std::filesystem::path& from, const TempDir& to, const std::string& name,
                 const std::string& text) {
   std::filesystem::copy(
@@ -152,7 +153,8 @@ TEST(Embedder, UsesTheTokenizersMaxLengthByDefault) {
     return Embedder({.model_path = dir.path()}).info().max_input_tokens;
   };
   EXPECT_EQ(longest("77"), 77);
-  EXPECT_EQ(longest("1000000000000000019884624838656"), 192) << "no limit: the model's positions";
+  EXPECT_EQ(longest("1000000000000000019884624838656"), 192)
+      << "without a limit, the model's number of positions";
 }
 
 TEST(Embedder, TruncatesTextsBetweenSpecialTokens) {
@@ -186,7 +188,7 @@ TEST(Embedder, PoolsAsConfigured) {
     const std::vector<Tokens> inputs = {Tokens(part.begin(), part.end())};
     return embedder.embed(inputs)[0];
   };
-  // A causal model's first token does not see the others.
+  // The first token of a causal model does not attend to later tokens.
   EXPECT_LE(error_of(make_vector(Pooling::kCls, ids), make_vector(Pooling::kLast, std::span(ids).first(1))),
             1e-5f);
   EXPECT_GT(error_of(make_vector(Pooling::kLast, ids), make_vector(Pooling::kMean, ids)), 1e-2f);
@@ -289,14 +291,14 @@ TEST(Embedder, RejectsEncodersThatItDoesNotSupport) {
   refused("BertModel", "XLMRobertaModel", {"XLMRobertaModel", "RobertaModel"});
 }
 
-TEST(Engine, RejectsToGenerateWithAModelThatSeesBothDirections) {
+TEST(Engine, RejectsGenerationWithABidirectionalModel) {
   EngineConfig config;
   config.model_path = kGoldens / "embed-gemma-mean-dense";
   expect_error(ErrorCode::kUnsupported, {"Gemma3TextModel", "both directions", "attend embed"},
                [&] { Engine{config}; });
 }
 
-// The engine that an embedder has.
+// Configuration of an embedder's engine.
 EngineConfig pooling_config(const char* model) {
   EngineConfig config;
   config.model_path = kGoldens / model;
@@ -305,7 +307,7 @@ EngineConfig pooling_config(const char* model) {
   return config;
 }
 
-TEST(PoolingRequest, OfSeveralInputsHasAnOutputForEach) {
+TEST(PoolingRequest, ReturnsOneOutputPerInput) {
   const auto prompts = read_vectors(kGoldens / "embed-bert-mean");
   Engine engine(pooling_config("embed-bert-mean"));
   PoolingRequest request;
@@ -327,7 +329,7 @@ TEST(PoolingRequest, OfSeveralInputsHasAnOutputForEach) {
   engine.check_memory();
 }
 
-TEST(PoolingRequest, IsComputedWholeInOneStepWhateverHasRoom) {
+TEST(PoolingRequest, ComputesEachInputWithinOneStep) {
   const auto prompts = read_vectors(kGoldens / "embed-bert-mean");
   EngineConfig config = pooling_config("embed-bert-mean");
   config.chunked_prefill_size = 100;
@@ -370,7 +372,7 @@ TEST(PoolingRequest, EndsWhenItIsAborted) {
   EXPECT_FALSE(engine.step([](const RequestOutput&) {}));
 }
 
-TEST(PoolingRequest, IsRejectedByAnEngineThatGeneratesAndTheOtherWayRound) {
+TEST(PoolingRequest, IsRejectedByAGeneratingEngineAndPromptsByAPoolingEngine) {
   EngineConfig config;
   config.model_path = kGoldens / "llama-gqa4-hd32";
   Engine generates(config);
@@ -379,7 +381,7 @@ TEST(PoolingRequest, IsRejectedByAnEngineThatGeneratesAndTheOtherWayRound) {
   expect_error(ErrorCode::kUnsupported, {"generates text"}, [&] { generates.submit(request); });
   Engine pools(pooling_config("embed-bert-mean"));
   expect_error(ErrorCode::kUnsupported, {"vectors"}, [&] { pools.submit(Tokens(5, 1), SamplingParams()); });
-  expect_error(ErrorCode::kInvalidArgument, {"no inputs"}, [&] { pools.submit(PoolingRequest()); });
+  expect_error(ErrorCode::kInvalidArgument, {"inputs: none"}, [&] { pools.submit(PoolingRequest()); });
 }
 
 }  // namespace

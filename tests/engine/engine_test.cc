@@ -1,5 +1,5 @@
-// The engine over a tiny random Llama (tests/goldens): what must not change a request's tokens, and bad
-// input.
+// Engine on a tiny random Llama (tests/goldens): batching, chunking, page sizes, backends and preemption do
+// not change a request's tokens, and invalid input is rejected.
 #include "attend/engine/engine.h"
 
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ struct Result {
   bool operator==(const Result& other) const { return output == other.output && reason == other.reason; }
 };
 
-// Runs the engine until nothing is left.
+// Runs the engine until all requests have finished.
 std::map<RequestId, Result> finish_all(Engine& engine) {
   std::map<RequestId, Result> results;
   while (engine.step([&](const RequestOutput& output) {
@@ -63,7 +63,7 @@ Result complete_single(const EngineConfig& config, const std::vector<int32_t>& p
   return finish_all(engine).at(id);
 }
 
-// All prompts at once.
+// Submits all prompts at once.
 std::vector<Result> complete_batch(const EngineConfig& config,
                                    const std::vector<std::vector<int32_t>>& prompts,
                                    const SamplingParams& params) {
@@ -111,16 +111,16 @@ TEST(Engine, ProducesTheSameTokensAfterPreemption) {
   EngineConfig config = make_config(kModel);
   const auto expected = complete_batch(config, kPrompts, kGreedy);
   config.backend_options.page_size = 4;
-  config.max_total_tokens = 160;  // 256 would be needed for all of them
+  config.max_total_tokens = 160;  // all prompts together need 256
   config.schedule.conservativeness = 0.0;
   const auto preempted = complete_batch(config, kPrompts, kGreedy);
   EXPECT_EQ(preempted, expected);
   int num_preemptions = 0;
   for (const Result& result : preempted) num_preemptions += result.num_preemptions;
-  EXPECT_GT(num_preemptions, 0) << "the pool was not full: the test tests nothing";
+  EXPECT_GT(num_preemptions, 0) << "the pool was not full: the test checks nothing";
 }
 
-TEST(Engine, ProducesTheSameTokensWithEveryBackendOfTheTable) {
+TEST(Engine, ProducesTheSameTokensWithEveryRegisteredBackend) {
   EngineConfig config = make_config(kModel);
   const auto expected = complete_batch(config, kPrompts, kGreedy);
   for (const char* name : {"torch_native", "cpu", "triton", "flashinfer", "fa3", "fa4", "trtllm_mha"}) {
@@ -129,7 +129,7 @@ TEST(Engine, ProducesTheSameTokensWithEveryBackendOfTheTable) {
   }
 }
 
-// A row of one's own: attend's kernels, counted.
+// A custom backend: attend's CPU backend with a counter.
 int num_forwards = 0;
 class CountingBackend : public AttentionBackend {
  public:
@@ -167,16 +167,16 @@ TEST(Engine, RunsACustomBackendByName) {
   EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected);
   EXPECT_GT(num_forwards, 0);
   config.backends = {};
-  EXPECT_THROW(Engine{config}, Error) << "attend's own table has no such row";
+  EXPECT_THROW(Engine{config}, Error) << "the built-in table has no such backend";
 }
 
-TEST(Engine, ProducesTheSameTokensWhenAStepMayAttendToFewKeys) {
+TEST(Engine, ProducesTheSameTokensWhenMaxKvTokensLimitsSteps) {
   EngineConfig config = make_config(kModel);
   const auto expected = complete_batch(config, kPrompts, kGreedy);
   config.max_kv_tokens = 150;
   const auto limited = complete_batch(config, kPrompts, kGreedy);
   EXPECT_EQ(limited, expected);
-  config.max_kv_tokens = 110;  // the longest prompt ends there
+  config.max_kv_tokens = 110;  // the longest prompt ends at this length
   const auto cut = complete_single(config, kPrompts[3], kGreedy);
   EXPECT_EQ(cut.reason, FinishReason::kLength);
   EXPECT_EQ(cut.output.size(), 10u);
@@ -190,7 +190,7 @@ TEST(Engine, RoutesPrefillAndDecodeToDifferentBackends) {
   EXPECT_EQ(complete_batch(config, kPrompts, kGreedy), expected);
 }
 
-TEST(Engine, SamplesTheSameTokensForASeedWhateverTheBatch) {
+TEST(Engine, SamplesTheSameTokensForASeedInAnyBatch) {
   const EngineConfig config = make_config(kModel);
   const SamplingParams params{
       .max_new_tokens = 24, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .seed = 7, .ignore_eos = true};
@@ -246,7 +246,7 @@ TEST(Engine, StopStringsCutTheText) {
   EXPECT_EQ(result.text, text.substr(0, text.find(stopping.stop[0])));
 }
 
-TEST(Engine, AllocatesSlotsBackAfterEveryRequest) {
+TEST(Engine, FreesAllSlotsAfterEveryRequest) {
   Engine engine(make_config(kModel));
   for (const auto& prompt : kPrompts) engine.submit(prompt, kGreedy);
   finish_all(engine);
@@ -254,7 +254,7 @@ TEST(Engine, AllocatesSlotsBackAfterEveryRequest) {
   EXPECT_EQ(engine.num_used_slots(), 0);
 }
 
-// The message of the Error that `action` throws.
+// Message of the Error that `action` throws.
 template <class Action>
 std::string error_of(const Action& action) {
   try {
@@ -270,11 +270,12 @@ TEST(EngineErrors, RejectAnImageTokenForATextModel) {
   config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/gemma3-multimodal";
   config.max_total_tokens = 256;
   Engine engine(config);
-  EXPECT_EQ(error_of([&] {
-              engine.submit({5, 127}, {});
-            }),
-            "token id 127: stands for a part of an image, Gemma3ForConditionalGeneration is served with text "
-            "only");
+  EXPECT_EQ(
+      error_of([&] {
+        engine.submit({5, 127}, {});
+      }),
+      "token id 127: the placeholder of an image; Gemma3ForConditionalGeneration is supported with text "
+      "only");
 }
 
 TEST(EngineErrors, RejectedPromptLeaksNothing) {
@@ -288,7 +289,7 @@ TEST(EngineErrors, RejectedPromptLeaksNothing) {
   EXPECT_EQ(submit({}), "prompt: no tokens");
   EXPECT_EQ(submit({5, 128}), "token id 128: 0 to 127");
   EXPECT_EQ(submit({-1}), "token id -1: 0 to 127");
-  EXPECT_THAT(submit(random_prompt(64, 1)), HasSubstr("prompt of 64 tokens: the context holds 64"));
+  EXPECT_THAT(submit(random_prompt(64, 1)), HasSubstr("prompt of 64 tokens: the context length is 64"));
   EXPECT_THAT(submit({5}, {.max_new_tokens = 0}), HasSubstr("max_new_tokens 0: at least 1"));
   EXPECT_THAT(submit({5}, {.temperature = -1.0f}), HasSubstr("temperature -1"));
   EXPECT_THAT(submit({5}, {.top_p = 0.0f}), HasSubstr("top_p 0"));
@@ -303,7 +304,7 @@ TEST(EngineErrors, RejectedPromptLeaksNothing) {
   EXPECT_EQ(finish_all(engine).at(greedy_for_tokens).output.size(), 64u - kPrompts[0].size());
 }
 
-TEST(EngineErrors, NameWhatCanNotBeServed) {
+TEST(EngineErrors, NameTheUnsupportedOption) {
   const auto start = [](auto change) {
     EngineConfig config = make_config(kModel);
     change(config);

@@ -1,4 +1,4 @@
-// A request for which the model gives no numbers.
+// Requests for which the model computes NaN or infinite logits.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -14,7 +14,7 @@ constexpr int32_t kBadToken = 77;
 class FailingRequest : public testing::Test {
  protected:
   FailingRequest() {
-    // Tests run at once, each in a process of its own.
+    // Tests run concurrently, each in its own process.
     const std::string test = testing::UnitTest::GetInstance()->current_test_info()->name();
     config_.model_path = std::filesystem::path(testing::TempDir()) / ("attend_failing_" + test);
     testing_support::make_overflowing_model(ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32",
@@ -24,9 +24,9 @@ class FailingRequest : public testing::Test {
   ~FailingRequest() override { std::filesystem::remove_all(config_.model_path); }
 
   struct Result {
-    std::vector<int32_t> tokens;  // as the sink got them
+    std::vector<int32_t> tokens;  // as passed to the sink
     FinishReason reason = FinishReason::kNone;
-    int num_output = -1;  // what the request holds at its end
+    int num_output = -1;  // number of output tokens that the request holds at its end
     std::string message;
     bool operator==(const Result&) const = default;
   };
@@ -59,7 +59,7 @@ class FailingRequest : public testing::Test {
   SamplingParams params_{.max_new_tokens = 8, .stop_token_ids = {kBadToken}, .ignore_eos = true};
 };
 
-TEST_F(FailingRequest, EndsWithAnErrorAndTouchesNoOther) {
+TEST_F(FailingRequest, EndsWithAnErrorAndChangesNoOther) {
   const std::vector<int32_t> first = {5, 6, 7, 8}, last = {30, 31, 32}, bad = {9, kBadToken, 10};
   const std::vector<Result> good = complete({first, last});
   const std::vector<Result> with_bad = complete({first, bad, last});
@@ -81,7 +81,7 @@ TEST_F(FailingRequest, EndsOnNonFiniteLogits) {
   Engine engine(config_);
   const RequestId before = engine.submit(first, params_);
   SamplingParams forced = params_;
-  forced.logit_bias = {{kBadToken, 100.0f}};  // its first token, which makes the second no number
+  forced.logit_bias = {{kBadToken, 100.0f}};  // this first token makes the second one's logits non-finite
   const RequestId failing = engine.submit(bad, forced);
   const RequestId after = engine.submit(last, params_);
   auto results = finish_all(engine);
@@ -94,7 +94,7 @@ TEST_F(FailingRequest, EndsOnNonFiniteLogits) {
 TEST_F(FailingRequest, DoesNotCorruptReusedPages) {
   Engine used(config_);
   const std::vector<int32_t> good = {5, 6, 7, 8};
-  // Fills the whole pool with K/V that no sum survives.
+  // Fills the whole pool with non-finite K/V.
   std::vector<int32_t> bad(250, kBadToken);
   used.submit(bad, params_);
   EXPECT_EQ(finish_all(used).begin()->second.reason, FinishReason::kError);
@@ -102,7 +102,7 @@ TEST_F(FailingRequest, DoesNotCorruptReusedPages) {
   EXPECT_EQ(finish_all(used).at(id), complete({good})[0]);
 }
 
-TEST_F(FailingRequest, SamplesNoTokenAtAnyTemperatureEither) {
+TEST_F(FailingRequest, SamplesNoTokenAtAnyTemperature) {
   params_.temperature = 0.7f;
   EXPECT_EQ(complete({{9, kBadToken}})[0].reason, FinishReason::kError);
 }

@@ -1,6 +1,6 @@
-// Engines that serve the tiny models of tests/goldens: in a batch, in chunks and with too little memory each
-// request gets the tokens of transformers. Ropes dynamic and longrope have angles that depend on lengths,
-// which grow step by step, on a GPU under graphs too.
+// Engines serve the tiny models of tests/goldens. In a batch, in chunks and after preemption, each request
+// gets the tokens of transformers. The angles of dynamic and longrope RoPE depend on the length, which grows
+// in every step, on a GPU also under graphs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ class GoldenModel : public testing::TestWithParam<std::tuple<const char*, Device
     for (int i = 0; goldens.find("prompt." + std::to_string(i) + ".greedy") != nullptr; ++i) {
       const std::string prompt = "prompt." + std::to_string(i);
       Tokens ids = read(goldens, prompt + ".input_ids");
-      // One prompt of llama-rope-dynamic is longer than what its positions reach.
+      // One prompt of llama-rope-dynamic is longer than the model's original context.
       if (ids.size() > 128 && config_.model_path.filename() == "llama-rope-dynamic") continue;
       prompts_.push_back(std::move(ids));
       expected_.push_back(read(goldens, prompt + ".greedy"));
@@ -78,10 +78,10 @@ TEST_P(GoldenModel, MatchesTheTokensOfTransformersInChunks) {
   EXPECT_EQ(generate(engine), expected_);
 }
 
-TEST_P(GoldenModel, MatchesTheTokensOfTransformersWhenRequestsStartOver) {
+TEST_P(GoldenModel, MatchesTheTokensOfTransformersWhenThePoolIsSmall) {
   config_.backend_options.page_size = 1;
-  config_.max_total_tokens = 24;            // more than one answer, and less than all
-  config_.schedule.conservativeness = 0.0;  // plans for no answer of those that run
+  config_.max_total_tokens = 24;            // more than one answer, fewer than all
+  config_.schedule.conservativeness = 0.0;  // reserves nothing for the answers of running requests
   for (const Tokens& prompt : prompts_) config_.max_total_tokens += static_cast<int>(prompt.size());
   Engine engine(config_);
   EXPECT_EQ(generate(engine), expected_);
@@ -111,12 +111,12 @@ INSTANTIATE_TEST_SUITE_P(
                                      "gpt-oss-sinks-window", "llama4-chunks"),
                      testing::Values(Device{}, kGpu)),
     model_and_device);
-// On a GPU under graphs: fixed splits of few rows of a K/V head, and of many.
+// On a GPU under graphs: split-KV with fixed splits, with few and with many rows per KV head.
 INSTANTIATE_TEST_SUITE_P(Heads, DeterministicGoldenModel,
                          testing::Combine(testing::Values("llama-gqa4-hd32", "llama-mqa24-hd16"),
                                           testing::Values(Device{}, kGpu)),
                          model_and_device);
-// Stored in 16 bits, in which a GPU would compute.
+// These weights are stored in 16 bits; a GPU would compute in 16 bits.
 INSTANTIATE_TEST_SUITE_P(OnCpu, GoldenModel,
                          testing::Combine(testing::Values("gpt-oss-defaults", "llama4-interleaved"),
                                           testing::Values(Device{})),

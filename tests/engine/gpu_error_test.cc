@@ -1,4 +1,4 @@
-// What an engine on a GPU refuses before it reads a weight.
+// Options and models that an engine on a GPU rejects before it reads weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using testing::AllOf;
 using testing::ContainsRegex;
 using testing::HasSubstr;
 
-// Few weights are not said in GB.
+// The message omits GB for a small number of bytes.
 constexpr const char* kNeededAndFree =
     "^device cuda:0: needed [0-9]+ bytes [(][0-9.]+ GB[)], [0-9]+( [(][0-9.]+ GB[)])? of them weights, "
     "free [0-9]+ [(][0-9.]+ GB[)]$";
@@ -30,8 +30,8 @@ class GpuErrors : public testing::Test {
 
   std::string error_text(ErrorCode code) const {
     return testing_support::error_message(code, [&] {
-      Engine(config_,
-             {.weights = [](size_t, size_t) { FAIL() << "read weights for what is refused"; }, .graphs = {}});
+      Engine(config_, {.weights = [](size_t, size_t) { FAIL() << "weights were read before the error"; },
+                       .graphs = {}});
     });
   }
 
@@ -60,12 +60,12 @@ TEST_F(GpuErrors, NameTheBytesOfAKvPoolThatDoesNotFit) {
   EXPECT_THAT(error_text(ErrorCode::kOutOfMemory), ContainsRegex(kNeededAndFree));
 }
 
-TEST_F(GpuErrors, NameTheBytesOfARequestsKvThatTheShareOfTheMemoryHasNoRoomFor) {
+TEST_F(GpuErrors, NameTheBytesOfARequestsKvWhenMemFractionIsTooSmall) {
   config_.mem_fraction_static = 1e-9;
   EXPECT_THAT(error_text(ErrorCode::kOutOfMemory), ContainsRegex("needed [0-9]+ bytes.*free [0-9]+"));
 }
 
-TEST_F(GpuErrors, NameTheFlagOfStepsThatDoNotFit) {
+TEST_F(GpuErrors, NameTheFlagThatShrinksActivationsThatDoNotFit) {
   config_.max_total_tokens = 1024;
   config_.chunked_prefill_size = 2'147'483'647;
   EXPECT_THAT(error_text(ErrorCode::kOutOfMemory),
@@ -80,7 +80,7 @@ TEST_F(GpuErrors, NameAnInvalidMemFraction) {
   }
 }
 
-TEST_F(GpuErrors, NameAGraphSizeThatNoStepReaches) {
+TEST_F(GpuErrors, NameAGraphSizeAboveTheLargestStep) {
   config_.max_running_requests = 8;
   config_.cuda_graph_bs = {1, 9};
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument), "cuda_graph_bs 9: 1 to 8, the requests of a step");
@@ -93,10 +93,10 @@ TEST_F(GpuErrors, NameAGraphSizeBeyondThePool) {
   config_.max_total_tokens = 64;
   config_.cuda_graph_bs = {4, 5};
   EXPECT_EQ(error_text(ErrorCode::kInvalidArgument),
-            "cuda_graph_bs 5: 1 to 4, the pages of the KV pool, of which every request takes one");
+            "cuda_graph_bs 5: 1 to 4, the number of KV pool pages (a request needs at least one)");
 }
 
-TEST_F(GpuErrors, ChooseNoGraphBeyondThePoolThemselves) {
+TEST_F(GpuErrors, DoNotOccurForDefaultGraphSizesWithASmallPool) {
   config_.backend_options.page_size = 16;
   config_.max_total_tokens = 64;
   EXPECT_EQ(resolve().executors[0].decode_sizes.back(), 4);

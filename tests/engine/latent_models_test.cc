@@ -1,5 +1,5 @@
-// Engines that serve multi-head latent attention by each backend that has it: batches, chunks, too little
-// memory, cached prefixes, and what is refused.
+// Engines with multi-head latent attention, for every backend that supports it: batches, chunked prefill,
+// preemption, cached prefixes, and unsupported options.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -50,14 +50,14 @@ std::vector<LatentPrompt> read_prompts(const std::filesystem::path& model) {
 EngineConfig latent_config(std::string_view backend, const char* model = "deepseek-v3") {
   EngineConfig config;
   config.model_path = kGoldens / model;
-  config.kv_cache_dtype = DType::kF32;  // as transformers computed the goldens
+  config.kv_cache_dtype = DType::kF32;  // dtype of the goldens
   config.backend_options.attention_backend = backend;
   config.max_total_tokens = 2048;
   config.context_length = 256;
   return config;
 }
 
-// All prompts at once; what the engine says to each, in their order.
+// Submits all prompts at once. Returns the answers in the order of the prompts.
 std::vector<Tokens> collect_answers(Engine& engine, const std::vector<LatentPrompt>& prompts) {
   std::vector<RequestId> ids;
   for (const LatentPrompt& prompt : prompts)
@@ -92,8 +92,8 @@ TEST_P(LatentBackend, MatchesTheTokensOfTransformersInABatchOfChunks) {
 
 TEST_P(LatentBackend, MatchesTransformersAfterPreemption) {
   EngineConfig config = latent_config(GetParam()->name);
-  config.schedule.conservativeness = 0.0;  // plans for no answer of those that run
-  // Where pages are large, the last one of each request has room for most of what is said.
+  config.schedule.conservativeness = 0.0;  // reserves nothing for the answers of running requests
+  // With large pages, the last page of each request has room for most of its answer.
   const bool token_pages = GetParam()->mla.page_sizes.contains(1);
   const int page_size = token_pages ? 1 : GetParam()->name == "cutlass_mla" ? 128 : 64;
   config.backend_options.page_size = page_size;
@@ -125,7 +125,7 @@ TEST_P(LatentBackend, MatchesTransformersFromCachedLatentRows) {
   EXPECT_EQ(again, longest[0].greedy);
 }
 
-// Keys of new tokens are rounded as cached ones are, so a prefix that is cached changes no answer.
+// Keys of new tokens are rounded like cached ones, so a cached prefix changes no answer.
 TEST_P(LatentBackend, StoresLatentRowsInFp8WhenSupported) {
   EngineConfig config = latent_config(GetParam()->name);
   config.kv_cache_dtype = DType::kF8E4M3;
@@ -146,7 +146,7 @@ TEST_P(LatentBackend, StoresLatentRowsInFp8WhenSupported) {
   EXPECT_EQ(collect_answers(engine, prompts_), cold);
 }
 
-// 656 bytes a token and layer. Where bits do not depend on batches, chunks and preemption change no answer.
+// 656 bytes per token and layer. In deterministic mode, chunks and preemption change no answer.
 TEST_P(LatentBackend, StoresScaledRowsWhenSupported) {
   EngineConfig config = latent_config(GetParam()->name);
   config.kv_cache_dtype = DType::kU8;
@@ -160,7 +160,7 @@ TEST_P(LatentBackend, StoresScaledRowsWhenSupported) {
   EXPECT_EQ(engine.info().pool_bytes() % 656, 0u);
   const std::vector<Tokens> cold = collect_answers(engine, prompts_);
   for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
-  EXPECT_EQ(collect_answers(engine, prompts_), cold) << "of cached prefixes";
+  EXPECT_EQ(collect_answers(engine, prompts_), cold) << "from cached prefixes";
   if (GetParam()->mla.deterministic.empty()) return;
   config.deterministic_inference = true;
   Engine whole(config);
@@ -169,15 +169,15 @@ TEST_P(LatentBackend, StoresScaledRowsWhenSupported) {
   Engine chunked(config);
   EXPECT_EQ(collect_answers(chunked, prompts_), answers) << "in chunks";
   config.backend_options.page_size = 1;
-  config.max_total_tokens = 24;  // more than one answer, and less than all
+  config.max_total_tokens = 24;  // more than one answer, fewer than all
   for (const LatentPrompt& prompt : prompts_) config.max_total_tokens += static_cast<int>(prompt.ids.size());
   config.schedule.conservativeness = 0.0;
   Engine narrow(config);
-  EXPECT_EQ(collect_answers(narrow, prompts_), answers) << "of requests that start over";
+  EXPECT_EQ(collect_answers(narrow, prompts_), answers) << "after preemption";
   EXPECT_GT(narrow.num_preemptions(), 0);
 }
 
-// A folder with the model's files and, in a second file of weights, k_scale of its two layers.
+// A copy of the model's folder with a second weight file that contains k_scale of the model's two layers.
 class ScaledModel {
  public:
   ScaledModel(const std::filesystem::path& model, float k_scale) {
@@ -224,7 +224,7 @@ float largest_difference(const std::vector<float>& a, const std::vector<float>& 
 
 TEST_P(LatentBackend, StoresFp8RowsByTheScaleOfTheCheckpoint) {
   if (!GetParam()->mla.kv_dtypes.contains(DType::kF8E4M3))
-    GTEST_SKIP() << "no fp8 rows, as another test sees";
+    GTEST_SKIP() << "this backend has no fp8 rows, which StoresLatentRowsInFp8WhenSupported checks";
   EngineConfig config = latent_config(GetParam()->name);
   config.chunked_prefill_size = 16;
   const Tokens& prompt = prompts_.back().ids;
@@ -237,13 +237,13 @@ TEST_P(LatentBackend, StoresFp8RowsByTheScaleOfTheCheckpoint) {
   };
   const float usual = loss_with(1.0f);
   EXPECT_GT(usual, 0.0f);
-  // Another scale rounds elsewhere; what is stored as 0 or saturates is lost.
+  // Another scale rounds values differently. Values that become 0 or saturate are lost.
   EXPECT_LT(loss_with(0.03f), 3.0f * usual);
   EXPECT_GT(loss_with(1e4f), 5.0f * usual) << "everything is 0";
   EXPECT_GT(loss_with(1e-4f), 5.0f * usual) << "everything is 448";
 }
 
-// The same on a GPU, under graphs: FlashMLA's contract decodes what Triton's has prefilled.
+// Also on a GPU with graphs, where decode uses FlashMLA's contract and prefill uses Triton's.
 TEST(LatentModels, KeepScaledRowsOnAGpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   const std::vector<LatentPrompt> prompts = read_prompts(kGoldens / "deepseek-v3");
@@ -260,10 +260,10 @@ TEST(LatentModels, KeepScaledRowsOnAGpu) {
     EXPECT_FALSE(engine.info().target().graph_sizes.empty());
     const std::vector<Tokens> cold = collect_answers(engine, prompts);
     for (const Tokens& answer : cold) EXPECT_EQ(answer.size(), 16u);
-    // Sums of a cached prefix are rounded apart from the others.
+    // With a cached prefix, sums are rounded in another order.
     const std::vector<Tokens> cached = collect_answers(engine, prompts);
     if (dtype == DType::kF32) {
-      EXPECT_EQ(cached, cold) << "of cached prefixes";
+      EXPECT_EQ(cached, cold) << "from cached prefixes";
     }
     config.disable_cuda_graph = true;
     Engine eager(config);
@@ -276,7 +276,7 @@ TEST(LatentModels, KeepScaledRowsOnAGpu) {
     for (const LatentPrompt& prompt : prompts) config.max_total_tokens += static_cast<int>(prompt.ids.size());
     config.schedule.conservativeness = 0.0;
     Engine narrow(config);
-    EXPECT_EQ(collect_answers(narrow, prompts), answers) << dtype << ": of requests that start over";
+    EXPECT_EQ(collect_answers(narrow, prompts), answers) << dtype << ": after preemption";
     EXPECT_GT(narrow.num_preemptions(), 0);
   }
 }
@@ -291,24 +291,24 @@ std::vector<const BackendEntry*> latent_backends() {
 INSTANTIATE_TEST_SUITE_P(Every, LatentBackend, testing::ValuesIn(latent_backends()),
                          [](const auto& test) { return std::string(test.param->name); });
 
-// Counts the calls that bring keys beside the cache.
-class CountsKeysBeside : public AttentionBackend {
+// Counts the calls that pass contiguous keys in addition to the cache.
+class CountsContiguousKeys : public AttentionBackend {
  public:
-  explicit CountsKeysBeside(std::unique_ptr<AttentionBackend> under) : under_(std::move(under)) {}
-  void plan(const ForwardBatch& batch, Stream& stream) override { under_->plan(batch, stream); }
+  explicit CountsContiguousKeys(std::unique_ptr<AttentionBackend> inner) : inner_(std::move(inner)) {}
+  void plan(const ForwardBatch& batch, Stream& stream) override { inner_->plan(batch, stream); }
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override {
-    return under_->destination(layer, batch);
+    return inner_->destination(layer, batch);
   }
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override {
     num_calls += input.k.empty() ? 0 : 1;
-    under_->forward(layer, input, batch, stream);
+    inner_->forward(layer, input, batch, stream);
   }
 
   static inline int num_calls = 0;
 
  private:
-  std::unique_ptr<AttentionBackend> under_;
+  std::unique_ptr<AttentionBackend> inner_;
 };
 
 constexpr BackendSpec kRequestRows{.index = kernels::KvIndexKind::kRequestRows};
@@ -319,23 +319,23 @@ TEST(LatentModels, AbsorbEveryStepWithoutContiguousSupport) {
   mine.name = "mine";
   mine.aliases = {};
   mine.create = [](const BackendContext& context) -> std::unique_ptr<AttentionBackend> {
-    return std::make_unique<CountsKeysBeside>(create_kernel_backend(kRequestRows, context));
+    return std::make_unique<CountsContiguousKeys>(create_kernel_backend(kRequestRows, context));
   };
   mine.mla.contiguous = false;
   EngineConfig config = latent_config("mine");
   config.backends = {&mine, 1};
   Engine absorbing(config);
   EXPECT_TRUE(absorbing.info().target().always_absorbs);
-  CountsKeysBeside::num_calls = 0;
+  CountsContiguousKeys::num_calls = 0;
   EXPECT_EQ(collect_answers(absorbing, prompts), expected_answers(prompts));
-  EXPECT_EQ(CountsKeysBeside::num_calls, 0);
+  EXPECT_EQ(CountsContiguousKeys::num_calls, 0);
   mine.mla.contiguous = true;
   Engine expanding(config);
   EXPECT_FALSE(expanding.info().target().always_absorbs);
   EXPECT_GT(expanding.info().target().workspace_bytes, absorbing.info().target().workspace_bytes)
       << "plans of expanded layers";
   EXPECT_EQ(collect_answers(expanding, prompts), expected_answers(prompts));
-  EXPECT_GT(CountsKeysBeside::num_calls, 0);
+  EXPECT_GT(CountsContiguousKeys::num_calls, 0);
 }
 
 TEST(LatentModels, RoundDecodeQueriesToE4m3WhenTheContractRequires) {
@@ -370,7 +370,7 @@ TEST(LatentModels, RoundDecodeQueriesToE4m3WhenTheContractRequires) {
   }
 }
 
-// Its kernels are for 16 or 128 heads; these models have 2.
+// aiter's kernels require 16 or 128 heads; these models have 2.
 TEST(LatentModels, AreRejectedByBackendsWithOtherHeadsOrPages) {
   const auto error_text = [](const EngineConfig& config) -> std::string {
     try {
@@ -379,7 +379,7 @@ TEST(LatentModels, AreRejectedByBackendsWithOtherHeadsOrPages) {
       EXPECT_EQ(error.code(), ErrorCode::kUnsupported);
       return error.what();
     }
-    return "it runs";
+    return "no error";
   };
   EXPECT_THAT(error_text(latent_config("aiter")), HasSubstr("aiter"));
   EXPECT_THAT(error_text(latent_config("trtllm_mha")), HasSubstr("serves MHA only"));

@@ -1,5 +1,5 @@
-// What a machine without an NVIDIA driver is told by everything that would use a GPU; builds without CUDA
-// give their own reason at the same places.
+// On a machine without an NVIDIA driver, everything that would use a GPU reports the missing driver. Builds
+// without CUDA report that instead.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -40,7 +40,7 @@ class NoDriver : public testing::Test {
     }
   }
 
-  std::string reason_;  // without the device
+  std::string reason_;  // error message of the missing device
 };
 
 TEST_F(NoDriver, ErrorNamesTheDriverOrTheBuild) {
@@ -82,7 +82,7 @@ TEST_F(NoDriver, IsReportedByPlansAndKernels) {
   with_workers.num_workers = 4;
   EXPECT_THAT(error_text([&] { kernels::AttentionPlan(with_workers, kGpu); }), EndsWith(": " + reason_));
 
-  // Nothing reads the memory of a call that is refused.
+  // A rejected call does not read this memory.
   std::vector<float> memory(64);
   const std::vector<int32_t> slots{0};
   const auto view = [&](std::initializer_list<int64_t> shape) {

@@ -1,4 +1,4 @@
-// GenerationRequest::num_skipped: requests that go on behind tokens for which nothing was computed.
+// GenerationRequest::num_skipped: requests that skip the computation of their first prompt tokens.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -28,37 +28,37 @@ GenerationRequest request(int num_prompt, int max_new_tokens) {
           .num_skipped = num_prompt - 1};
 }
 
-struct Ended {
+struct RunResult {
   std::map<RequestId, int> num_tokens;
-  int most_used_slots = 0, num_preemptions = 0;
+  int max_used_slots = 0, num_preemptions = 0;
 };
 
-Ended run_until_all_end(Engine& engine) {
-  Ended ended;
+RunResult run_until_all_end(Engine& engine) {
+  RunResult result;
   while (engine.step([&](const RequestOutput& output) {
-    ended.num_tokens[output.id] += static_cast<int>(output.token_ids.size());
-    if (output.finished()) ended.num_preemptions += output.request.num_preemptions;
+    result.num_tokens[output.id] += static_cast<int>(output.token_ids.size());
+    if (output.finished()) result.num_preemptions += output.request.num_preemptions;
   })) {
     engine.check_memory();
-    ended.most_used_slots = std::max(ended.most_used_slots, static_cast<int>(engine.num_used_slots()));
+    result.max_used_slots = std::max(result.max_used_slots, static_cast<int>(engine.num_used_slots()));
   }
   EXPECT_EQ(engine.num_used_slots(), 0);
-  return ended;
+  return result;
 }
 
-TEST(SkippedPrompt, CostsOneTokenAndHasTheSlotsOfAll) {
+TEST(SkippedPrompt, ComputesOneTokenAndAllocatesSlotsForAll) {
   EngineConfig config = make_config("llama-gqa4-hd32");
   config.chunked_prefill_size = 16;
   Engine engine(config);
   for (int i = 0; i < 3; ++i) engine.submit(request(100, 8));
-  const Ended ended = run_until_all_end(engine);
+  const RunResult result = run_until_all_end(engine);
   EXPECT_EQ(engine.stats().num_prefill_tokens, 3);
-  EXPECT_GE(ended.most_used_slots, 300);
-  for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 8) << id;
-  EXPECT_EQ(ended.num_tokens.size(), 3u);
+  EXPECT_GE(result.max_used_slots, 300);
+  for (const auto& [id, count] : result.num_tokens) EXPECT_EQ(count, 8) << id;
+  EXPECT_EQ(result.num_tokens.size(), 3u);
 }
 
-TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
+TEST(SkippedPrompt, IsComputedIfNumSkippedIsZero) {
   Engine engine(make_config("llama-gqa4-hd32"));
   GenerationRequest computed = request(100, 2);
   computed.num_skipped = 0;
@@ -67,8 +67,8 @@ TEST(SkippedPrompt, IsComputedWhereItIsNotSkipped) {
   EXPECT_EQ(engine.stats().num_prefill_tokens, 100);
 }
 
-// In one step, wherever the skipped ones end.
-TEST(SkippedPrompt, LeavesTheRestOfAPromptToCompute) {
+// The rest of the prompt is computed in one step, wherever the skipped tokens end.
+TEST(SkippedPrompt, ComputesTheRestOfThePrompt) {
   EngineConfig config = make_config("llama-gqa4-hd32");
   config.chunked_prefill_size = 48;
   Engine engine(config);
@@ -80,18 +80,18 @@ TEST(SkippedPrompt, LeavesTheRestOfAPromptToCompute) {
   EXPECT_EQ(engine.stats().num_steps, 1);
 }
 
-TEST(SkippedPrompt, HasALastTokenThatIsComputed) {
+TEST(SkippedPrompt, MustNotIncludeTheLastToken) {
   Engine engine(make_config("llama-gqa4-hd32"));
   for (const int num_skipped : {-1, 10}) {
-    GenerationRequest whole = request(10, 1);
-    whole.num_skipped = num_skipped;
-    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { engine.submit(whole); }),
+    GenerationRequest invalid = request(10, 1);
+    invalid.num_skipped = num_skipped;
+    EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { engine.submit(invalid); }),
                 HasSubstr("num_skipped " + std::to_string(num_skipped) + ": 0 to 9"));
   }
 }
 
-// Window pages are there for one window and one step's tokens.
-TEST(SkippedPrompt, HoldsNoMoreThanItsWindowWhereLayersHaveOne) {
+// The pool has window pages for one window and the tokens of one step.
+TEST(SkippedPrompt, AllocatesOnlyTheWindowInWindowLayers) {
   EngineConfig config = make_config("gemma3-layer-ropes");
   config.chunked_prefill_size = 16;
   config.max_running_requests = 2;
@@ -111,9 +111,9 @@ TEST(SkippedPrompt, IsSkippedAgainAfterPreemption) {
   config.schedule.conservativeness = 0.0;
   Engine engine(config);
   for (int i = 0; i < 3; ++i) engine.submit(request(40, 30));
-  const Ended ended = run_until_all_end(engine);
-  EXPECT_GT(ended.num_preemptions, 0);
-  for (const auto& [id, count] : ended.num_tokens) EXPECT_EQ(count, 30) << id;
+  const RunResult result = run_until_all_end(engine);
+  EXPECT_GT(result.num_preemptions, 0);
+  for (const auto& [id, count] : result.num_tokens) EXPECT_EQ(count, 30) << id;
 }
 
 TEST(SkippedPrompt, IsRejectedWithAPrefixCache) {
@@ -126,7 +126,7 @@ TEST(SkippedPrompt, IsRejectedWithAPrefixCache) {
   config.disable_radix_cache = false;
   Engine caching(config);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { caching.submit(request(10, 2)); }),
-              HasSubstr("expected an engine without one"));
+              HasSubstr("expected an engine without a prefix cache"));
 }
 
 }  // namespace

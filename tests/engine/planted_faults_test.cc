@@ -1,5 +1,5 @@
-// Faults at each point of a request's life: it ends, the others get what they would have got, and the engine
-// goes on.
+// Injects faults at each point of a request's life. The request ends, the other requests get the same tokens
+// as without the fault, and the engine keeps serving.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -18,16 +18,16 @@ namespace attend {
 namespace {
 
 constexpr std::chrono::milliseconds kPatience{60000};
-constexpr int32_t kUnaffected = 100, kVictim = 200, kWaiting = 300;  // tokens of their prompts
+constexpr int32_t kUnaffected = 100, kVictim = 200, kWaiting = 300;  // token that each prompt repeats
 
-// What a request's callback heard.
+// Outputs that the callback of one request received.
 struct Answer {
   std::vector<int32_t> tokens;
   std::vector<FinishReason> ends;
   bool operator==(const Answer&) const = default;
 };
 
-// Fails when it is asked for the mask of its nth token.
+// Throws when the mask of its nth token is filled.
 class FailingMask final : public TokenMask {
  public:
   explicit FailingMask(int num_good) : num_good_(num_good) {}
@@ -42,9 +42,9 @@ class FailingMask final : public TokenMask {
   int num_good_;
 };
 
-// Three requests over one engine. The first is a witness that decodes from the start. The second goes through
-// all of a life: its prompt takes many steps, its answer many, and since the pool is too small for both it is
-// preempted in its midst. The third waits for a row.
+// Three requests on one engine. The first decodes from the start and must not be affected. The second
+// (victim) has a prompt of many chunks and a long answer, and is preempted since the pool is too small for
+// both. The third waits for a row.
 class PlantedFaults : public testing::Test {
  protected:
   static constexpr int kUnaffectedTokens = 60, kVictimTokens = 24;
@@ -66,15 +66,15 @@ class PlantedFaults : public testing::Test {
             .params = {.max_new_tokens = max_new_tokens, .ignore_eos = true}};
   }
 
-  // A fault, by what it hooks into; empty: none.
+  // Fault to inject through one of these hooks. An empty Fault injects none.
   struct Fault {
     std::function<void(int num_outputs)> on_unaffected =
-        {};  // on the engine's thread, with an output of the witness
+        {};  // called on the engine's thread with each output of the unaffected request
     std::function<void(int num_outputs)> on_victim = {};
-    std::shared_ptr<TokenMask> mask = {};  // the victim's
+    std::shared_ptr<TokenMask> mask = {};  // mask of the victim
   };
 
-  // The ids of what is submitted next: victim, waiting.
+  // Ids of the requests of the current run.
   RequestId victim_id() const { return victim_id_; }
   RequestId waiting_id() const { return waiting_id_; }
 
@@ -90,7 +90,7 @@ class PlantedFaults : public testing::Test {
     };
     engine_.pause();
     const auto submit = [&](GenerationRequest wanted, OutputCallback callback) {
-      wanted.cache_salt = std::to_string(num_runs_);  // nothing is cached yet
+      wanted.cache_salt = std::to_string(num_runs_);  // no run reuses the cached prefixes of another
       return engine_.submit(std::move(wanted), std::move(callback));
     };
     submit(request(kUnaffected, 20, kUnaffectedTokens), listen(kUnaffected, fault.on_unaffected));
@@ -109,17 +109,18 @@ class PlantedFaults : public testing::Test {
     return answers;
   }
 
-  // All but one are what they were, and the one ended once, for this reason unless it was through before.
-  static void expect_one_ended(const std::map<int32_t, Answer>& undisturbed,
+  // All requests except `who` match the run without faults. `who` ended once, with `reason` or before the
+  // fault.
+  static void expect_one_ended(const std::map<int32_t, Answer>& without_fault,
                                std::map<int32_t, Answer> answers, int32_t who, FinishReason reason) {
-    const Answer& whole = undisturbed.at(who);
+    const Answer& whole = without_fault.at(who);
     const Answer ended = answers.at(who);
     ASSERT_EQ(ended.ends.size(), 1u);
     EXPECT_TRUE(ended.ends == whole.ends || ended.ends[0] == reason);
     ASSERT_LE(ended.tokens.size(), whole.tokens.size());
     EXPECT_TRUE(std::equal(ended.tokens.begin(), ended.tokens.end(), whole.tokens.begin()));
     answers[who] = whole;
-    EXPECT_EQ(answers, undisturbed);
+    EXPECT_EQ(answers, without_fault);
   }
 
   AsyncEngine engine_{config()};
@@ -130,8 +131,8 @@ class PlantedFaults : public testing::Test {
 };
 
 TEST_F(PlantedFaults, AbortByAnotherThreadAtAnyPointEndsOneRequest) {
-  const auto undisturbed = run({});
-  ASSERT_GT(engine_.metrics().num_preemptions, 0) << "the victim is to be preempted";
+  const auto without_fault = run({});
+  ASSERT_GT(engine_.metrics().num_preemptions, 0) << "the victim was not preempted";
   int num_aborted_before_tokens = 0, num_aborted_within = 0;
   for (const int32_t who : {kVictim, kWaiting})
     for (int point = 1; point < kUnaffectedTokens; point += 3) {
@@ -140,37 +141,39 @@ TEST_F(PlantedFaults, AbortByAnotherThreadAtAnyPointEndsOneRequest) {
         std::thread([&] { engine_.abort(who == kVictim ? victim_id() : waiting_id()); }).join();
       };
       const auto answers = run({.on_unaffected = abort_at});
-      SCOPED_TRACE(testing::Message() << "request " << who << " at output " << point << " of the witness");
-      expect_one_ended(undisturbed, answers, who, FinishReason::kAbort);
+      SCOPED_TRACE(testing::Message()
+                   << "request " << who << " at output " << point << " of the unaffected request");
+      expect_one_ended(without_fault, answers, who, FinishReason::kAbort);
       const size_t num_tokens = answers.at(who).tokens.size();
       num_aborted_before_tokens += num_tokens == 0 ? 1 : 0;
-      num_aborted_within += num_tokens > 0 && num_tokens < undisturbed.at(who).tokens.size() ? 1 : 0;
+      num_aborted_within += num_tokens > 0 && num_tokens < without_fault.at(who).tokens.size() ? 1 : 0;
     }
   EXPECT_GT(num_aborted_before_tokens, 3);
   EXPECT_GT(num_aborted_within, 3);
 }
 
 TEST_F(PlantedFaults, CallbackThatThrowsAtAnyOutputEndsItsRequest) {
-  const auto undisturbed = run({});
+  const auto without_fault = run({});
   for (int point = 1; point <= kVictimTokens; point += point == 1 || point + 5 > kVictimTokens ? 1 : 4) {
     const auto throw_at = [&](int num_outputs) {
       if (num_outputs == point) throw std::runtime_error("the client is gone");
     };
     auto answers = run({.on_victim = throw_at});
     SCOPED_TRACE(testing::Message() << "at output " << point);
-    EXPECT_EQ(static_cast<int>(answers.at(kVictim).tokens.size()), point) << "it hears nothing more";
-    answers[kVictim] = undisturbed.at(kVictim);
-    EXPECT_EQ(answers, undisturbed);
+    EXPECT_EQ(static_cast<int>(answers.at(kVictim).tokens.size()), point)
+        << "the callback is not called again";
+    answers[kVictim] = without_fault.at(kVictim);
+    EXPECT_EQ(answers, without_fault);
   }
 }
 
 TEST_F(PlantedFaults, MaskThatFailsAtAnyTokenEndsItsRequest) {
-  const auto undisturbed = run({});
+  const auto without_fault = run({});
   for (int num_good = 0; num_good < kVictimTokens; num_good += 5) {
     SCOPED_TRACE(testing::Message() << "after " << num_good << " tokens");
     const auto answers = run({.mask = std::make_shared<FailingMask>(num_good)});
     EXPECT_EQ(static_cast<int>(answers.at(kVictim).tokens.size()), num_good);
-    expect_one_ended(undisturbed, answers, kVictim, FinishReason::kError);
+    expect_one_ended(without_fault, answers, kVictim, FinishReason::kError);
   }
 }
 

@@ -1,5 +1,6 @@
-// The KV pool runs full in the middle of a batch: who can not grow is preempted, starts over later and gives
-// the same tokens; nobody else notices. With the bundled model, whose answers depend on the whole prompt.
+// When the KV pool runs full, a request that cannot grow is preempted, starts over later and produces the
+// same tokens; other requests do not change. Uses the bundled model, whose answers depend on the whole
+// prompt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,7 +16,7 @@ namespace {
 
 constexpr size_t kNumPrompts = 8;
 
-// Prompts of 20 to 120 tokens, of several tasks.
+// Prompts of 20 to 120 tokens from several tasks.
 std::vector<std::vector<int32_t>> read_prompts() {
   std::ifstream file(ATTEND_SOURCE_DIR "/tests/data/attend-tiny-prompts.jsonl");
   std::vector<std::vector<int32_t>> prompts;
@@ -26,24 +27,24 @@ std::vector<std::vector<int32_t>> read_prompts() {
   return prompts;
 }
 
-struct WatchedResult {
+struct RecordedResult {
   std::vector<int32_t> streamed, tokens;
   std::string text;
   FinishReason reason = FinishReason::kNone;
   int num_preemptions = 0;
 };
 
-// An engine whose every output is kept and checked.
-class Watched {
+// Engine that records and checks every output.
+class RecordingEngine {
  public:
-  explicit Watched(const EngineConfig& config) : engine_(config) {}
+  explicit RecordingEngine(const EngineConfig& config) : engine_(config) {}
 
   void submit(const std::vector<int32_t>& prompt, const SamplingParams& params) {
     ids_.push_back(engine_.submit(prompt, params));
   }
   bool step() {
     const bool done_something = engine_.step([&](const RequestOutput& output) {
-      WatchedResult& result = results_[output.id];
+      RecordedResult& result = results_[output.id];
       EXPECT_EQ(result.reason, FinishReason::kNone) << "a token after the end";
       result.streamed.insert(result.streamed.end(), output.token_ids.begin(), output.token_ids.end());
       result.text += output.text;
@@ -55,12 +56,12 @@ class Watched {
     EXPECT_LE(engine_.num_used_slots(), engine_.info().pool_slots);
     return done_something;
   }
-  // In the order of the prompts.
-  std::vector<WatchedResult> finish() {
+  // Results in the order of the prompts.
+  std::vector<RecordedResult> finish() {
     while (step()) {
     }
     EXPECT_EQ(engine_.num_used_slots(), 0);
-    std::vector<WatchedResult> ordered;
+    std::vector<RecordedResult> ordered;
     for (const RequestId id : ids_) ordered.push_back(results_.at(id));
     return ordered;
   }
@@ -68,25 +69,25 @@ class Watched {
  private:
   Engine engine_;
   std::vector<RequestId> ids_;
-  std::map<RequestId, WatchedResult> results_;
+  std::map<RequestId, RecordedResult> results_;
 };
 
-void expect_same(const WatchedResult& result, const WatchedResult& alone) {
-  EXPECT_EQ(result.tokens, alone.tokens);
-  EXPECT_EQ(result.streamed, alone.tokens) << "each token is handed out once";
-  EXPECT_EQ(result.text, alone.text);
-  EXPECT_EQ(result.reason, alone.reason);
+void expect_same(const RecordedResult& result, const RecordedResult& single) {
+  EXPECT_EQ(result.tokens, single.tokens);
+  EXPECT_EQ(result.streamed, single.tokens) << "each token is streamed once";
+  EXPECT_EQ(result.text, single.text);
+  EXPECT_EQ(result.reason, single.reason);
 }
 
-struct Way {
+struct FullPoolCase {
   std::string name;
   int page_size;
   SamplingParams params;
 
-  friend void PrintTo(const Way& way, std::ostream* out) { *out << way.name; }
+  friend void PrintTo(const FullPoolCase& c, std::ostream* out) { *out << c.name; }
 };
 
-class FullPool : public testing::TestWithParam<Way> {
+class FullPool : public testing::TestWithParam<FullPoolCase> {
  protected:
   EngineConfig config() const {
     EngineConfig config;
@@ -94,8 +95,9 @@ class FullPool : public testing::TestWithParam<Way> {
     config.backend_options.page_size = GetParam().page_size;
     return config;
   }
-  // Room for the largest request alone and a little more; all together would need several times as much. A
-  // request is admitted when a page is left for each that runs, so only growing by more pages fills the pool.
+  // The pool has room for the largest request and little more; all requests together need several times as
+  // much. A request is admitted when one page is left per running request, so the pool fills only as requests
+  // grow.
   EngineConfig narrow_config() const {
     EngineConfig narrow = config();
     narrow.schedule.conservativeness = 0.0;
@@ -108,10 +110,10 @@ class FullPool : public testing::TestWithParam<Way> {
     params.seed = 100 + i;
     return params;
   }
-  WatchedResult alone(size_t i) const {
-    Watched watched(config());
-    watched.submit(prompts_[i], params(i));
-    return watched.finish().front();
+  RecordedResult run_single(size_t i) const {
+    RecordingEngine engine(config());
+    engine.submit(prompts_[i], params(i));
+    return engine.finish().front();
   }
 
   const std::vector<std::vector<int32_t>> prompts_ = read_prompts();
@@ -119,39 +121,39 @@ class FullPool : public testing::TestWithParam<Way> {
 
 TEST_P(FullPool, ChangesNoTokenOfAnyRequest) {
   ASSERT_EQ(prompts_.size(), kNumPrompts);
-  Watched watched(narrow_config());
-  for (size_t i = 0; i < prompts_.size(); ++i) watched.submit(prompts_[i], params(i));
-  const std::vector<WatchedResult> results = watched.finish();
+  RecordingEngine engine(narrow_config());
+  for (size_t i = 0; i < prompts_.size(); ++i) engine.submit(prompts_[i], params(i));
+  const std::vector<RecordedResult> results = engine.finish();
   int num_preempted = 0, num_undisturbed = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     SCOPED_TRACE("prompt " + std::to_string(i));
-    expect_same(results[i], alone(i));
+    expect_same(results[i], run_single(i));
     ++(results[i].num_preemptions > 0 ? num_preempted : num_undisturbed);
   }
-  EXPECT_GT(num_preempted, 0) << "the pool was not full: the test tests nothing";
-  EXPECT_GT(num_undisturbed, 0) << "nobody was there to notice";
+  EXPECT_GT(num_preempted, 0) << "the pool was not full: the test checks nothing";
+  EXPECT_GT(num_undisturbed, 0) << "every request was preempted: the test checks too little";
 }
 
-TEST_P(FullPool, ChangesNoTokenOfRequestsThatComeWhileItIsFull) {
-  Watched watched(narrow_config());
+TEST_P(FullPool, ChangesNoTokenOfRequestsSubmittedWhileItIsFull) {
+  RecordingEngine engine(narrow_config());
   for (size_t i = 0; i < prompts_.size(); ++i) {
-    watched.submit(prompts_[i], params(i));
-    for (int k = 0; k < 7; ++k) watched.step();
+    engine.submit(prompts_[i], params(i));
+    for (int k = 0; k < 7; ++k) engine.step();
   }
-  const std::vector<WatchedResult> results = watched.finish();
+  const std::vector<RecordedResult> results = engine.finish();
   int num_preempted = 0;
   for (size_t i = 0; i < results.size(); ++i) {
     SCOPED_TRACE("prompt " + std::to_string(i));
-    expect_same(results[i], alone(i));
+    expect_same(results[i], run_single(i));
     num_preempted += results[i].num_preemptions > 0 ? 1 : 0;
   }
-  EXPECT_GT(num_preempted, 0) << "the pool was not full: the test tests nothing";
+  EXPECT_GT(num_preempted, 0) << "the pool was not full: the test checks nothing";
 }
 
-std::vector<Way> ways() {
+std::vector<FullPoolCase> full_pool_cases() {
   const SamplingParams greedy{.ignore_eos = true};
   const SamplingParams sampled{.temperature = 0.9f, .top_k = 50, .top_p = 0.95f, .ignore_eos = true};
-  std::vector<Way> all;
+  std::vector<FullPoolCase> all;
   for (const int page_size : {1, 16, 64}) {
     all.push_back({"GreedyOnPagesOf" + std::to_string(page_size), page_size, greedy});
     all.push_back({"SampledOnPagesOf" + std::to_string(page_size), page_size, sampled});
@@ -159,7 +161,7 @@ std::vector<Way> ways() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ways, FullPool, testing::ValuesIn(ways()),
+INSTANTIATE_TEST_SUITE_P(Cases, FullPool, testing::ValuesIn(full_pool_cases()),
                          [](const auto& param) { return param.param.name; });
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The prefix cache under the engine: what is cached changes no bit of any answer.
+// Prefix cache in the engine: cached prefixes change no bit of any answer.
 #include <gtest/gtest.h>
 
 #include <map>
@@ -20,11 +20,11 @@ EngineConfig paged_config(int page_size, bool caches) {
   config.max_running_requests = 8;
   config.context_length = 512;
   config.disable_radix_cache = !caches;
-  config.disable_cascade_attention = true;  // whose last bits depend on who shares the step
+  config.disable_cascade_attention = true;  // its rounding depends on the other requests of a step
   return config;
 }
 
-// Samples so hot that one bit of a logit soon changes a token.
+// A temperature so high that a change of one bit in a logit soon changes a token.
 SamplingParams sampling(uint64_t seed, int max_new_tokens) {
   return {.max_new_tokens = max_new_tokens, .temperature = 1.5f, .seed = seed, .ignore_eos = true};
 }
@@ -42,7 +42,7 @@ struct CachedAnswer {
   FinishReason reason = FinishReason::kNone;
 };
 
-// Runs until nothing is left; answers by request.
+// Runs the engine until all requests have finished. Returns the answers by request.
 std::map<RequestId, CachedAnswer> run_to_the_end(Engine& engine) {
   std::map<RequestId, CachedAnswer> answers;
   while (engine.step([&](const RequestOutput& output) {
@@ -60,7 +60,7 @@ CachedAnswer ask(Engine& engine, const Tokens& prompt, const SamplingParams& par
   return run_to_the_end(engine).at(id);
 }
 
-TEST(EnginePrefixCache, CountsWhatIsCachedInWholePagesAndNeverTheLastToken) {
+TEST(EnginePrefixCache, CountsWholePagesWithoutTheLastToken) {
   Engine engine(paged_config(16, true));
   const Tokens prompt = letters({20, 20, 24});  // 4 pages
   EXPECT_EQ(ask(engine, prompt, sampling(1, 4)).num_cached_tokens, 0);
@@ -69,7 +69,7 @@ TEST(EnginePrefixCache, CountsWhatIsCachedInWholePagesAndNeverTheLastToken) {
   longer.push_back(41);
   EXPECT_EQ(ask(engine, longer, sampling(1, 4)).num_cached_tokens, 64);
   EXPECT_EQ(engine.stats().num_cached_tokens, 112);
-  EXPECT_EQ(engine.num_used_slots(), 0) << "what is cached and not in use counts as free";
+  EXPECT_EQ(engine.num_used_slots(), 0) << "cached pages without a user count as free";
   EXPECT_GT(engine.num_cached_slots(), 0);
 }
 
@@ -79,11 +79,11 @@ TEST(EnginePrefixCache, CachesAnswersForTheNextTurn) {
   const CachedAnswer first = ask(engine, turn, sampling(1, 30));
   turn.insert(turn.end(), first.tokens.begin(), first.tokens.end());
   turn.push_back(41);
-  // 40 + 30 tokens, of which the last was never computed: 64 are whole pages.
+  // The last of the 40 + 30 tokens was not computed. The other 69 fill 4 pages of 16 tokens.
   EXPECT_EQ(ask(engine, turn, sampling(2, 4)).num_cached_tokens, 64);
 }
 
-TEST(EnginePrefixCache, RequestsOfOneStepShareWhatOneOfThemComputes) {
+TEST(EnginePrefixCache, RequestsOfOneStepShareOneComputedPrefix) {
   Engine engine(paged_config(16, true));
   const Tokens prompt = letters({50, 50});
   for (uint64_t seed = 0; seed < 4; ++seed) engine.submit(prompt, sampling(seed, 8));
@@ -101,13 +101,13 @@ TEST(EnginePrefixCache, SaltsKeepRequestsApart) {
   other.cache_salt = "bob";
   engine.submit(request);
   run_to_the_end(engine);
-  const RequestId stranger = engine.submit(other);
-  EXPECT_EQ(run_to_the_end(engine).at(stranger).num_cached_tokens, 0);
+  const RequestId other_id = engine.submit(other);
+  EXPECT_EQ(run_to_the_end(engine).at(other_id).num_cached_tokens, 0);
   const RequestId again = engine.submit(request);
   EXPECT_EQ(run_to_the_end(engine).at(again).num_cached_tokens, 32);
 }
 
-TEST(EnginePrefixCache, ForgetsWhenItIsFlushed) {
+TEST(EnginePrefixCache, IsEmptyAfterAFlush) {
   Engine engine(paged_config(16, true));
   ask(engine, letters({40}), sampling(1, 2));
   engine.flush_cache();
@@ -115,7 +115,7 @@ TEST(EnginePrefixCache, ForgetsWhenItIsFlushed) {
   EXPECT_EQ(ask(engine, letters({40}), sampling(1, 2)).num_cached_tokens, 0);
 }
 
-TEST(EnginePrefixCache, KeepsWhatAnAbortedRequestComputed) {
+TEST(EnginePrefixCache, KeepsThePagesOfAnAbortedRequest) {
   Engine engine(paged_config(16, true));
   const RequestId id = engine.submit(letters({40}), sampling(1, 100));
   const OutputSink ignore = [](const RequestOutput&) {};
@@ -132,7 +132,7 @@ TEST(EnginePrefixCache, CanBeTurnedOff) {
   EXPECT_EQ(engine.num_cached_slots(), 0);
 }
 
-TEST(EnginePrefixCache, KeepsNothingOfARequestThatFailed) {
+TEST(EnginePrefixCache, KeepsNoPageOfAFailedRequest) {
   constexpr int32_t kBadToken = 77;
   const auto path = std::filesystem::path(testing::TempDir()) / "attend_prefix_cache_failing";
   testing_support::make_overflowing_model(ATTEND_SOURCE_DIR "/tests/goldens/llama-gqa4-hd32", path,
@@ -149,11 +149,11 @@ TEST(EnginePrefixCache, KeepsNothingOfARequestThatFailed) {
   std::filesystem::remove_all(path);
 }
 
-// Rope of these types rotates keys by the length of the prompt, once that is beyond the original one: by each
-// length otherwise (dynamic), or by two tables (longrope).
+// Dynamic and longrope RoPE rotate keys by the prompt's length if it exceeds the original context: dynamic
+// with other angles for every length, longrope with one of two tables.
 class RopeByPromptLength : public testing::TestWithParam<std::pair<const char*, bool>> {};
 
-TEST_P(RopeByPromptLength, SharesNoKeysThatWereRotatedForAnotherLength) {
+TEST_P(RopeByPromptLength, SharesNoKeysRotatedForAnotherLength) {
   const auto& [model, lengths_differ] = GetParam();
   EngineConfig config;
   config.model_path = std::string(ATTEND_SOURCE_DIR "/tests/goldens/") + model;
@@ -181,16 +181,16 @@ INSTANTIATE_TEST_SUITE_P(EnginePrefixCache, RopeByPromptLength,
                          testing::Values(std::pair("llama-rope-dynamic", true),
                                          std::pair("phi3-longrope", false)));
 
-// Random submissions, chunks, ends, aborts, preemptions and flushes; a page has one owner after every step,
-// and every answer has the tokens of an engine without a cache that serves one request at a time.
+// Submits, aborts and flushes at random, with chunked prefill and preemption. After every step each page has
+// one owner, and every answer has the tokens of an engine without a cache that serves one request at a time.
 class CachedAnswers : public testing::TestWithParam<int> {};
 
 TEST_P(CachedAnswers, MatchAnswersWithoutTheCache) {
   std::mt19937 random(static_cast<unsigned>(GetParam()));
   const auto below = [&](int end) { return static_cast<int>(random() % static_cast<unsigned>(end)); };
-  EngineConfig alone_config = paged_config(GetParam(), false);
-  alone_config.deterministic_inference = true;
-  Engine alone(alone_config);
+  EngineConfig single_config = paged_config(GetParam(), false);
+  single_config.deterministic_inference = true;
+  Engine uncached(single_config);
   int num_cached = 0, num_preemptions = 0, num_aborted = 0;
   for (const auto policy : {EvictionPolicy::kLru, EvictionPolicy::kLfu, EvictionPolicy::kPriority}) {
     EngineConfig config = paged_config(GetParam(), true);
@@ -231,7 +231,7 @@ TEST_P(CachedAnswers, MatchAnswersWithoutTheCache) {
     EXPECT_EQ(engine.stats().num_recoveries, 0);
     for (const auto& [id, question] : asked) {
       CachedAnswer& answer = answers[id];
-      Tokens expected = ask(alone, question.first, question.second).tokens;
+      Tokens expected = ask(uncached, question.first, question.second).tokens;
       if (answer.reason == FinishReason::kAbort) expected.resize(answer.tokens.size());
       EXPECT_EQ(answer.tokens, expected) << "request " << id;
     }

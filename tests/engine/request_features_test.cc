@@ -1,4 +1,4 @@
-// What a request may ask for, over a tiny random Llama (tests/goldens) and over models/attend-tiny.
+// Request parameters, on a tiny random Llama (tests/goldens) and on models/attend-tiny.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -86,7 +86,7 @@ std::vector<int32_t> prompt_of_seed(int num_tokens, unsigned seed) {
 }
 const std::vector<int32_t> kPrompt = prompt_of_seed(23, 1);
 
-// What touches logits runs on both devices.
+// Features that read or change logits are tested on both devices.
 class RequestOn : public testing::TestWithParam<DeviceType> {
  protected:
   void SetUp() override {
@@ -94,7 +94,7 @@ class RequestOn : public testing::TestWithParam<DeviceType> {
       GTEST_SKIP() << "this machine has no GPU that this build can use";
   }
   EngineConfig model() const { return random_model(GetParam()); }
-  // Of a logprob that is computed in another step: GPUs add up in another order there, in tensor cores.
+  // Tolerance of a logprob computed in another step: a GPU sums in another order in tensor cores.
   float tolerance() const { return GetParam() == DeviceType::kCpu ? 1e-4f : 2e-2f; }
 };
 INSTANTIATE_TEST_SUITE_P(Device, RequestOn, testing::Values(DeviceType::kCpu, DeviceType::kCuda),
@@ -124,7 +124,7 @@ TEST_P(RequestOn, PromptLogprobsMatchGeneratedLogprobs) {
   expect_near({whole.prompt_logprobs.end() - 9, whole.prompt_logprobs.end()}, generated.logprobs,
               tolerance());
 
-  // In chunks, beside others, with few rows of logits at a time.
+  // In chunks, in a batch, with few rows of logits per step.
   EngineConfig chunks = model();
   chunks.chunked_prefill_size = 7;
   chunks.max_running_requests = 2;
@@ -148,11 +148,11 @@ TEST_P(RequestOn, LogprobsSumToOne) {
       EXPECT_LE(scored.top[j].logprob, scored.top[j == 0 ? 0 : j - 1].logprob);
     }
     EXPECT_LE(sum, 1.0 + 1e-5);
-    EXPECT_GE(sum, 20.0 / 128 - 1e-5) << "the 20 likeliest of 128";
+    EXPECT_GE(sum, 20.0 / 128 - 1e-5) << "the 20 most likely of 128";
   }
 }
 
-TEST(RequestLogprobs, OfAPromptAreComputedThoughOthersHadItsPrefix) {
+TEST(RequestLogprobs, OfAPromptAreComputedDespiteACachedPrefix) {
   EngineConfig config = random_model();
   config.backend_options.page_size = 4;
   Engine engine(config);
@@ -163,11 +163,11 @@ TEST(RequestLogprobs, OfAPromptAreComputedThoughOthersHadItsPrefix) {
   expect_near(outputs_of_all(engine).at({warm, 0}).prompt_logprobs, expected, 1e-4f);
 }
 
-TEST(RequestLogprobs, OfAPromptComeOnceAfterPreemption) {
+TEST(RequestLogprobs, OfAPromptAreReturnedOnceAfterPreemption) {
   EngineConfig config = random_model();
   config.backend_options.page_size = 4;
   config.max_total_tokens = 100;
-  config.schedule.conservativeness = 0.0;  // plans for no answer of those that run
+  config.schedule.conservativeness = 0.0;  // reserves nothing for the answers of running requests
   Engine engine(config);
   const SamplingParams params{.max_new_tokens = 40, .ignore_eos = true, .prompt_logprobs = 0};
   for (unsigned i = 0; i < 3; ++i) engine.submit(prompt_of_seed(20, i), params);
@@ -176,11 +176,12 @@ TEST(RequestLogprobs, OfAPromptComeOnceAfterPreemption) {
     EXPECT_EQ(answer.prompt_logprobs.size(), 19u);
     num_preemptions += answer.num_preemptions;
   }
-  EXPECT_GT(num_preemptions, 0) << "the test tests nothing";
+  EXPECT_GT(num_preemptions, 0) << "no request was preempted: the test checks nothing";
 }
 
-// The chosen token is the one that the formulas favor among the 20 likeliest, each computed by hand.
-TEST_P(RequestOn, PenalizesByTheFormulas) {
+// The chosen token has the highest value of the formulas among the 20 most likely, computed here from
+// logprobs.
+TEST_P(RequestOn, AppliesPenaltiesByTheirFormulas) {
   const SamplingParams params{.max_new_tokens = 40,
                               .frequency_penalty = 0.4f,
                               .presence_penalty = 0.7f,
@@ -199,7 +200,7 @@ TEST_P(RequestOn, PenalizesByTheFormulas) {
     num_changed += answer.logprobs[i].top[0].token_id != answer.tokens[i] ? 1 : 0;
     ++counts[answer.tokens[i]];
   }
-  EXPECT_GT(num_changed, 0) << "no penalty changed a choice: the test tests nothing";
+  EXPECT_GT(num_changed, 0) << "no penalty changed a choice: the test checks nothing";
 }
 
 TEST_P(RequestOn, ForbidsAndForcesTokensByBias) {
@@ -211,7 +212,7 @@ TEST_P(RequestOn, ForbidsAndForcesTokensByBias) {
        .params = {.max_new_tokens = 5, .logit_bias = {{77, 100.0f}}, .ignore_eos = true, .logprobs = 0}});
   EXPECT_THAT(forced.tokens, Each(77));
   for (const Scored& scored : forced.logprobs)
-    EXPECT_LT(scored.logprob, -0.5f) << "the bias is not the model's";
+    EXPECT_LT(scored.logprob, -0.5f) << "logprobs are computed without the bias";
   const Answer without = complete(
       model(),
       {.prompt = kPrompt,
@@ -220,7 +221,7 @@ TEST_P(RequestOn, ForbidsAndForcesTokensByBias) {
   EXPECT_THAT(without.tokens, testing::Not(testing::Contains(plain.tokens[0])));
 }
 
-TEST(RequestPenalties, OfOneRequestDoNotTouchAnother) {
+TEST(RequestPenalties, OfOneRequestDoNotChangeAnother) {
   const SamplingParams plain{.max_new_tokens = 20, .ignore_eos = true};
   SamplingParams biased = plain;
   biased.logit_bias = {{77, 100.0f}};
@@ -247,7 +248,7 @@ TEST(RequestStops, WaitForMinTokens) {
 
 const std::string kText = "copy: laugh [ scout coffee writer pea ] roll milk ->";
 
-TEST(RequestStops, ReportTheMatchAndOptionallyKeepIt) {
+TEST(RequestStops, ReportTheMatchAndOptionallyIncludeIt) {
   SamplingParams params{.max_new_tokens = 16, .ignore_eos = true};
   const std::string whole = complete(tiny_model(), {.prompt = kText, .params = params}).text;
   ASSERT_GT(whole.size(), 8u);
@@ -332,14 +333,14 @@ TEST(RequestDeadline, EndsWaitingAndRunningRequests) {
   EXPECT_EQ(answers.at({patient, 0}).tokens.size(), 2u);
 }
 
-// Allows one token after another, and what else a test wants of it.
+// Allows one given token after another. kThrow throws, kNone allows no token.
 class ListMask : public TokenMask {
  public:
   explicit ListMask(std::vector<int32_t> allowed) : allowed_(std::move(allowed)) {}
   bool fill(std::span<uint32_t> words) override {
     EXPECT_EQ(words.size(), 4u) << "128 tokens";
     if (next_ == allowed_.size()) return false;
-    if (allowed_[next_] == kThrow) throw std::runtime_error("the grammar is lost");
+    if (allowed_[next_] == kThrow) throw std::runtime_error("planted");
     std::fill(words.begin(), words.end(), 0u);
     if (allowed_[next_] != kNone)
       words[static_cast<size_t>(allowed_[next_] / 32)] = 1u << (allowed_[next_] % 32);
@@ -391,7 +392,7 @@ TEST(RequestMask, FailureEndsOnlyItsRequest) {
   const RequestId good = engine.submit(kPrompt, params);
   const Answers answers = outputs_of_all(engine);
   EXPECT_EQ(answers.at({good, 0}).tokens, expected.tokens);
-  EXPECT_EQ(answers.at({throwing, 0}).message, "the grammar is lost");
+  EXPECT_EQ(answers.at({throwing, 0}).message, "planted");
   for (const RequestId id : {throwing, empty}) {
     EXPECT_EQ(answers.at({id, 0}).reason, FinishReason::kError);
     EXPECT_THAT(answers.at({id, 0}).tokens, ElementsAre(5));

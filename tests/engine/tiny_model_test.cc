@@ -1,4 +1,4 @@
-// The bundled model end to end: right answers, and the very tokens that Hugging Face transformers gives.
+// The bundled model end to end: correct answers, and exactly the tokens of Hugging Face transformers.
 
 #include <gtest/gtest.h>
 
@@ -35,7 +35,7 @@ struct Completion {
   std::vector<int32_t> input_ids, output_ids;
 };
 
-// All prompts at once through one engine; as many run together as the engine admits.
+// Submits all prompts at once to one engine, which runs all requests that it admits.
 std::vector<Completion> complete(const EngineConfig& config, const std::vector<TestPrompt>& prompts) {
   Engine engine(config);
   std::unordered_map<RequestId, size_t> indices;
@@ -57,7 +57,7 @@ std::vector<Completion> complete(const EngineConfig& config, const std::vector<T
 
 class TinyModel : public testing::TestWithParam<std::tuple<DeviceType, int>> {};  // device, page size
 
-TEST_P(TinyModel, MatchesHuggingFaceWithThisPageSize) {
+TEST_P(TinyModel, MatchesHuggingFaceTransformers) {
   const auto [device, page_size] = GetParam();
   if (device == DeviceType::kCuda && cuda::device_count() == 0)
     GTEST_SKIP() << "this machine has no GPU that this build can use";
@@ -68,7 +68,7 @@ TEST_P(TinyModel, MatchesHuggingFaceWithThisPageSize) {
   config.device.type = device;
   config.dtype = DType::kF32;
   config.backend_options.page_size = page_size;
-  config.kv_cache_dtype = DType::kF32;  // the goldens are float32 math
+  config.kv_cache_dtype = DType::kF32;  // dtype of the goldens
   config.max_running_requests = 24;
   const std::vector<Completion> completions = complete(config, prompts);
 

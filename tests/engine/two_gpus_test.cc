@@ -1,4 +1,4 @@
-// Engines on different GPUs of one process.
+// Engines on different GPUs in one process.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -31,7 +31,7 @@ class TwoGpus : public testing::Test {
     }
   }
 
-  // Of one engine; false when it has nothing left to do.
+  // Steps one engine. Returns false when no request is left.
   bool step(int i) {
     return engines_[i]->step([&](const RequestOutput& output) { tokens_[i].push_back(output.token_ids[0]); });
   }
@@ -40,9 +40,9 @@ class TwoGpus : public testing::Test {
   std::vector<int32_t> tokens_[2];
 };
 
-// Function attributes, products' algorithms and graphs are a device's own: what the first GPU was told must
-// be told to the second too.
-TEST_F(TwoGpus, GenerateTheSameTokensInTurns) {
+// Function attributes, the algorithms of GEMMs and graphs belong to one device, so each device must set up
+// its own.
+TEST_F(TwoGpus, GenerateTheSameTokensInAlternatingSteps) {
   for (bool running = true; running;) {
     running = step(0);
     running |= step(1);
@@ -51,7 +51,7 @@ TEST_F(TwoGpus, GenerateTheSameTokensInTurns) {
   EXPECT_EQ(tokens_[0], tokens_[1]);
 }
 
-TEST_F(TwoGpus, GenerateTheSameTokensFromThreadsOfTheirOwn) {
+TEST_F(TwoGpus, GenerateTheSameTokensOnSeparateThreads) {
   const auto run = [this](int i) {
     while (step(i)) {
     }

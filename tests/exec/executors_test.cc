@@ -1,4 +1,4 @@
-// Executors: two models on the CPU over the same rows and slots.
+// Executors: two models on the CPU that share rows and slots.
 #include "attend/exec/executors.h"
 
 #include <gmock/gmock.h>
@@ -25,8 +25,8 @@ class ExecutorsTest : public testing::Test {
     rows_.write(row_, 0, slots);
   }
 
-  // The bundled model, then the same with dummy weights.
-  std::unique_ptr<Executors> two() {
+  // The bundled model, and a second one of the same shape with dummy weights.
+  std::unique_ptr<Executors> make_two() {
     ExecutorConfig dummy = tiny_config();
     dummy.checkpoint = nullptr;
     std::vector<std::unique_ptr<ModelExecutor>> executors;
@@ -48,11 +48,11 @@ class ExecutorsTest : public testing::Test {
   RequestRow row_;
 };
 
-TEST_F(ExecutorsTest, LoadsAndCountsEachExecutor) {
-  const std::unique_ptr<Executors> executors = two();
+TEST_F(ExecutorsTest, LoadsEachExecutorAndReportsItsBytes) {
+  const std::unique_ptr<Executors> executors = make_two();
   std::vector<ExecutorInfo> infos(2);
   executors->complete(infos);
-  EXPECT_EQ(infos[0].weight_bytes + infos[1].weight_bytes, 0u) << "nothing is loaded";
+  EXPECT_EQ(infos[0].weight_bytes + infos[1].weight_bytes, 0u) << "no weights are loaded";
   std::vector<size_t> totals;
   executors->load([&](size_t done, size_t total) {
     if (done == total) totals.push_back(total);
@@ -65,25 +65,25 @@ TEST_F(ExecutorsTest, LoadsAndCountsEachExecutor) {
     EXPECT_FALSE(info.has_kv_scales);
   }
   EXPECT_NO_THROW(executors->check_weights());
-  test::expect_error(ErrorCode::kInternal, {"1 infos of 2 executors"},
+  test::expect_error(ErrorCode::kInternal, {"1 infos for 2 executors"},
                      [&] { executors->complete(std::span(infos).first(1)); });
 }
 
 TEST_F(ExecutorsTest, ComputesStepsWithTheFirstExecutor) {
   ModelExecutor same(tiny_config(), {rows_});
   same.load();
-  const std::unique_ptr<Executors> executors = two();
+  const std::unique_ptr<Executors> executors = make_two();
   executors->load();
   EXPECT_EQ(logits_of_prompt(executors->target()), logits_of_prompt(same));
 }
 
 TEST_F(ExecutorsTest, RecordsNoGraphsWithoutDecodeSizes) {
-  const std::unique_ptr<Executors> executors = two();
+  const std::unique_ptr<Executors> executors = make_two();
   executors->load();
   EXPECT_NO_THROW(executors->record_graphs());
 }
 
-TEST_F(ExecutorsTest, ReportsFilesOfAnyExecutorThatWereWrittenTo) {
+TEST_F(ExecutorsTest, ReportsModifiedFilesOfAnyExecutor) {
   const test::TempDir copy;
   std::filesystem::copy(ATTEND_SOURCE_DIR "/models/attend-tiny", copy.path());
   ExecutorConfig second = tiny_config();

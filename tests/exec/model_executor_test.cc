@@ -1,4 +1,4 @@
-// ModelExecutor without an engine: rows and slots are the test's.
+// ModelExecutor without an engine: the test allocates rows and slots.
 #include "attend/exec/model_executor.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class ModelExecutorTest : public testing::Test {
     }
   }
 
-  // Tokens [num_computed, end) of a request's text, with logits of the last one.
+  // Tokens [num_computed, end) of a request, with logits of the last one.
   ExecutorBatch step_of(int request, int num_computed, int end) const {
     ExecutorBatch batch;
     const int num_new = end - num_computed;
@@ -52,7 +52,7 @@ class ModelExecutorTest : public testing::Test {
   RequestRow request_[test::kMaxReqs];
 };
 
-TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) {
+TEST_F(ModelExecutorTest, ReturnsTheSameLogitsForAWholeAndAChunkedPrompt) {
   ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   const std::vector<float> at_once = floats(executor.launch(step_of(0, 0, 12)).logits);
@@ -63,13 +63,13 @@ TEST_F(ModelExecutorTest, GivesTheLogitsOfAPromptWhetherItComesAtOnceOrInSteps) 
   EXPECT_THAT(floats(executor.launch(step_of(0, 11, 12)).logits), Pointwise(FloatNear(1e-3f), at_once));
 }
 
-TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
+TEST_F(ModelExecutorTest, SharesRowsAndSlotsButNotTheCacheWithAnotherExecutor) {
   ModelExecutor target(tiny_config(), {rows_}), draft(tiny_config(), {rows_});
   target.load();
   draft.load();
   const std::vector<float> expected = floats(target.launch(step_of(0, 0, 9)).logits);
   target.launch(step_of(0, 0, 8));
-  // Has K/V of other tokens in the same slots.
+  // Stores K/V of other tokens in the same slots.
   draft.launch(step_of(1, 0, 9));
   ExecutorBatch other = step_of(1, 0, 8);
   other.requests[0].row = request_[0];
@@ -77,7 +77,7 @@ TEST_F(ModelExecutorTest, SharesRowsAndSlotsWithAnotherAndKeepsItsOwnCache) {
   EXPECT_THAT(floats(target.launch(step_of(0, 8, 9)).logits), Pointwise(FloatNear(1e-3f), expected));
 }
 
-TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensWhereABatchAsksForThem) {
+TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensOnRequest) {
   ExecutorConfig config = tiny_config();
   config.hidden_states = true;
   ModelExecutor executor(config, {rows_});
@@ -89,7 +89,7 @@ TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensWhereABatchAsksForThem) 
   ASSERT_EQ(output.hidden_states.shape[0], 6);
   ASSERT_EQ(output.hidden_states.shape[1], executor.spec().hidden_size);
   const std::vector<float> all = floats(output.hidden_states);
-  // The last token's does not depend on the batch that it comes in.
+  // The hidden state of the last token does not depend on its batch.
   const std::vector<float> last(all.end() - executor.spec().hidden_size, all.end());
   executor.launch(step_of(0, 0, 5));
   ExecutorBatch decode = step_of(0, 5, 6);
@@ -97,7 +97,7 @@ TEST_F(ModelExecutorTest, ReturnsHiddenStatesOfAllTokensWhereABatchAsksForThem) 
   EXPECT_THAT(floats(executor.launch(decode).hidden_states), Pointwise(FloatNear(1e-3f), last));
 }
 
-TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
+TEST_F(ModelExecutorTest, RejectsLogitRowsWithoutALogitsBuffer) {
   ExecutorConfig config = tiny_config();
   config.logits = false;
   config.hidden_states = true;
@@ -113,7 +113,7 @@ TEST_F(ModelExecutorTest, HasNoLogitsWithoutABufferForThem) {
   EXPECT_EQ(output.hidden_states.shape[0], 6);
 }
 
-TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
+TEST_F(ModelExecutorTest, ReadsLateTokenIds) {
   ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   executor.launch(step_of(0, 0, 8));
@@ -126,7 +126,7 @@ TEST_F(ModelExecutorTest, TakesTokenIdsThatComeLate) {
   EXPECT_EQ(floats(executor.launch(step).logits), expected);
 }
 
-TEST_F(ModelExecutorTest, RejectsABatchThatCountsItsTokensWrong) {
+TEST_F(ModelExecutorTest, RejectsABatchWithAWrongNumberOfTokens) {
   ModelExecutor executor(tiny_config(), {rows_});
   executor.load();
   ExecutorBatch step = step_of(0, 0, 6);

@@ -39,8 +39,8 @@ TEST(CountSaturated, CountsSaturatedValuesOfGivenSlots) {
       const MhaKvPool pool = make_pool_config(dtype, layout);
       put(pool.layer(1).k, 5, 0, 7, largest);
       put(pool.layer(1).v, 12, 1, 0, largest | kSign);
-      put(pool.layer(1).k, 7, 0, 0, largest);      // another's slot
-      put(pool.layer(1).k, 6, 1, 3, largest - 1);  // the next smaller number
+      put(pool.layer(1).k, 7, 0, 0, largest);      // slot of another request
+      put(pool.layer(1).k, 6, 1, 3, largest - 1);  // the next smaller value
       const SaturationCount count = count_saturated(pool, 1, slots);
       EXPECT_EQ(count.num_saturated, 2);
       EXPECT_EQ(count.num_values, 3 * kHeads * kDim * 2);
@@ -53,23 +53,23 @@ TEST(CountSaturated, IgnoresOtherDtypes) {
   EXPECT_EQ(count_saturated(make_pool_config(DType::kBF16, KvLayout::kHeadMajor), 0, slots).num_values, 0);
 }
 
-std::string logged(SaturationMonitor& watch, const KvPool& pool) {
+std::string logged(SaturationMonitor& monitor, const KvPool& pool) {
   const std::vector<TokenSlot> slots{TokenSlot(5)};
   testing::internal::CaptureStderr();
-  watch.look(pool, slots);
+  monitor.check(pool, slots);
   return testing::internal::GetCapturedStderr();
 }
 
 TEST(SaturationMonitor, WarnsOnce) {
   const MhaKvPool pool = make_pool_config(DType::kF8E4M3, KvLayout::kHeadMajor);
-  SaturationMonitor watch(2);
-  EXPECT_THAT(logged(watch, pool), IsEmpty());
+  SaturationMonitor monitor(2);
+  EXPECT_THAT(logged(monitor, pool), IsEmpty());
   put(pool.layer(1).k, 5, 0, 7, kLargestE4m3);
-  EXPECT_THAT(logged(watch, pool), HasSubstr("warning: K/V in fp8_e4m3: 1 of 64 numbers of a prompt"));
-  EXPECT_THAT(logged(watch, pool), IsEmpty());
+  EXPECT_THAT(logged(monitor, pool), HasSubstr("warning: K/V in fp8_e4m3: 1 of 64 values of a prompt"));
+  EXPECT_THAT(logged(monitor, pool), IsEmpty());
 }
 
-TEST(SaturationMonitor, CountsOnAGpuToo) {
+TEST(SaturationMonitor, CountsOnAGpu) {
   if (cuda::device_count() == 0) GTEST_SKIP() << "this machine has no GPU that this build can use";
   const Device gpu{DeviceType::kCuda, 0};
   const MhaKvPool pool({.num_layers = 1,

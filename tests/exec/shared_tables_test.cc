@@ -1,4 +1,4 @@
-// Executors over the same rows, slots and window slots, each with K/V of its own.
+// Executors that share rows, slots and window slots, each with its own K/V.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,7 +16,7 @@ namespace {
 
 constexpr int kPositions = 64, kPageTokens = 4, kRows = 2;
 
-// A model of which some layers have a window of 16 tokens, with a half of the pool for those.
+// A model in which some layers have a window of 16 tokens, with a separate pool half for them.
 ExecutorConfig window_config() {
   ExecutorConfig config;
   config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/tests/goldens/qwen2-some-layers-slide");
@@ -33,10 +33,10 @@ ExecutorConfig window_config() {
   return config;
 }
 
-// Bookkeeping of an engine, and its executors.
-class Bookkeeping {
+// Row and slot tables of an engine, and its executors.
+class SharedTables {
  public:
-  explicit Bookkeeping(int num_executors) {
+  explicit SharedTables(int num_executors) {
     const ExecutorConfig config = window_config();
     window_slots_ = make_window_slots(config.storage);
     groups_ = make_cache_groups(config.model.caches(), rows_, *slots_, window_slots_.get());
@@ -47,7 +47,7 @@ class Bookkeeping {
     }
   }
 
-  // A row that continues after the first `num_pages` pages of another one.
+  // Allocates a row that shares the first `num_pages` pages of another row.
   RequestRow begin(RequestRow other = {}, int num_pages = 0) {
     const RequestRow row = *rows_.allocate();
     std::vector<PageId> pages;
@@ -58,8 +58,8 @@ class Bookkeeping {
     return row;
   }
 
-  // Computes tokens [num_computed, tokens.size()) of a row on every executor, in an order that changes.
-  // Returns the logits of the last one, by executor.
+  // Computes tokens [num_computed, tokens.size()) of a row on every executor, in varying order. Returns the
+  // logits of the last token per executor.
   std::vector<std::vector<float>> step(RequestRow row, const std::vector<int32_t>& tokens, int num_computed) {
     const auto end = static_cast<int>(tokens.size());
     for (const auto& group : groups_)
@@ -91,25 +91,25 @@ class Bookkeeping {
   std::vector<std::unique_ptr<ModelExecutor>> executors_;
 };
 
-TEST(SharedTables, TwoExecutorsComputeWhatOneComputes) {
-  Bookkeeping alone(1), shared(2);
+TEST(SharedTables, TwoExecutorsComputeTheSameLogitsAsOne) {
+  SharedTables single(1), shared(2);
   const auto expect_same_step = [&](RequestRow row, const std::vector<int32_t>& tokens, int num_computed) {
-    const std::vector<float> expected = alone.step(row, tokens, num_computed)[0];
+    const std::vector<float> expected = single.step(row, tokens, num_computed)[0];
     for (const std::vector<float>& logits : shared.step(row, tokens, num_computed))
       EXPECT_EQ(logits, expected);
     return static_cast<int32_t>(std::ranges::max_element(expected) - expected.begin());
   };
   std::vector<int32_t> prompt(20);
   std::iota(prompt.begin(), prompt.end(), 2);
-  // Window pages change hands: the sequence is longer than three windows, the half has two.
+  // Window pages are reused: the sequence is longer than three windows, and the half has room for two.
   std::vector<int32_t> tokens = prompt;
-  const RequestRow row = alone.begin();
+  const RequestRow row = single.begin();
   ASSERT_EQ(shared.begin(), row);
   tokens.push_back(expect_same_step(row, tokens, 0));
-  // The other request continues after a cached prefix and a token of its own.
+  // The other request continues a cached prefix with a different token.
   std::vector<int32_t> others(prompt.begin(), prompt.begin() + 3 * kPageTokens);
   others.push_back(100);
-  const RequestRow other = alone.begin(row, 3);
+  const RequestRow other = single.begin(row, 3);
   ASSERT_EQ(shared.begin(row, 3), other);
   others.push_back(expect_same_step(other, others, 3 * kPageTokens));
   for (int i = 0; i < 35; ++i) {

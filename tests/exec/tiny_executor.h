@@ -1,4 +1,4 @@
-// The bundled model as an executor on the CPU.
+// Configuration of an executor on the CPU with the bundled model.
 #pragma once
 
 #include "attend/backends/table.h"

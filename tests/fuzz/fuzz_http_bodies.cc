@@ -69,23 +69,23 @@ class OneThread : public serve::Executor {
   void wake() noexcept override {
     {
       const std::lock_guard lock(mutex_);
-      woken_ = true;
+      wake_requested_ = true;
     }
     posted_.notify_one();
   }
   void after(std::chrono::milliseconds, std::function<void()>) override {}
   void work(std::function<void()> task) override { task(); }
 
-  bool is_woken() {
+  bool wake_requested() {
     const std::lock_guard lock(mutex_);
-    return woken_;
+    return wake_requested_;
   }
   // Waits for wake() and runs the queued tasks.
   void run_one() {
     {
       std::unique_lock lock(mutex_);
-      posted_.wait(lock, [&] { return woken_; });
-      woken_ = false;
+      posted_.wait(lock, [&] { return wake_requested_; });
+      wake_requested_ = false;
     }
     wake_task_();
   }
@@ -93,7 +93,7 @@ class OneThread : public serve::Executor {
  private:
   std::mutex mutex_;
   std::condition_variable posted_;
-  bool woken_ = false;
+  bool wake_requested_ = false;
   std::function<void()> wake_task_;
 };
 
@@ -157,7 +157,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   while (!leaves && !answer->ended()) server.executor.run_one();
   fuzz::expect(server.engine.drain(std::chrono::minutes(1)));
   // After a disconnect nothing is answered, and no request is left.
-  while (server.executor.is_woken()) server.executor.run_one();
+  while (server.executor.wake_requested()) server.executor.run_one();
   fuzz::expect(server.api.num_active() == 0);
   return 0;
 }

@@ -2,8 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
+#include "attend/engine/engine.h"
 #include "tests/grammar/grammar_folder.h"
 
 namespace attend {
@@ -11,6 +14,8 @@ namespace {
 
 using nlohmann::json;
 using testing::tiny_compiler;
+
+int32_t tiny_token(const std::string& text) { return *testing::tiny_vocabulary().tokenizer->token_id(text); }
 
 class HostileGrammars : public testing::WithGrammars {};
 
@@ -104,7 +109,7 @@ TEST_F(HostileGrammars, EndInAMaskOrAError) {
   }
 }
 
-// Compilations time out one after another. Each loses its thread, and a new thread compiles later grammars.
+// Compilations time out one after another. Each loses its process, and later grammars are compiled.
 TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
   GrammarLimits limits;
   limits.compile_time = std::chrono::milliseconds(100);
@@ -126,6 +131,104 @@ TEST_F(HostileGrammars, TimeOutWithoutBlockingOthers) {
       ASSERT_LT(tries, 100) << error.what();  // the machine may be busy
     }
   }
+}
+
+std::string compile_error(GrammarCompiler& compiler, const Grammar& grammar) {
+  try {
+    compiler.compile(grammar);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(HostileGrammars, LimitTheMemoryOfACompilation) {
+  GrammarLimits limits;
+  limits.memory_bytes = 16 << 20;
+  const auto compiler = tiny_compiler(limits);
+  std::string rules = "root ::= r0\n";
+  for (int i = 0; i < 50'000; ++i) rules += "r" + std::to_string(i) + " ::= r" + std::to_string(i + 1) + "\n";
+  EXPECT_THAT(compile_error(*compiler, {GrammarKind::kEbnf, rules + "r50000 ::= \"a\""}),
+              ::testing::HasSubstr("needs more than 16 MiB of memory"));
+  EXPECT_EQ(compile_error(*compiler, {GrammarKind::kRegex, "a"}), "") << "other grammars are compiled";
+}
+
+constexpr char kAmbiguous[] = "root ::= e\ne ::= e e e e e | [a-z ] | \"\"";
+
+constexpr char kAmbiguousRegex[] = "(([a-z ]{0,9}){0,99}){0,99}";
+
+// Samples allowed tokens at random, and returns the error that ends the text.
+std::string walk(TokenMask& mask) {
+  std::vector<uint32_t> words(testing::kVocabulary / 32);
+  try {
+    std::mt19937 random(1);
+    for (int i = 0; i < 2000; ++i) {
+      mask.fill(words);
+      std::vector<int32_t> allowed;
+      for (int32_t id = 2; id < testing::kVocabulary; ++id)  // not the end of the text
+        if ((words[static_cast<size_t>(id / 32)] >> (id % 32) & 1) != 0) allowed.push_back(id);
+      if (allowed.empty()) return "no token";
+      mask.accept(allowed[random() % allowed.size()]);
+    }
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(HostileGrammars, LimitTheTimeOfAMask) {
+  GrammarLimits limits;
+  limits.mask_time = std::chrono::milliseconds(50);
+  const auto compiler = tiny_compiler(limits);
+  const auto other = compiler->compile({GrammarKind::kRegex, "[a-z ]*"});
+  const auto mask = compiler->compile({GrammarKind::kRegex, kAmbiguousRegex});
+  const auto same = mask->fork();
+  EXPECT_EQ(walk(*mask), "regex: the mask of a token was not computed within 50 ms; expected a simpler one");
+  EXPECT_EQ(walk(*same), "regex: the mask of a token was not computed within 50 ms; expected a simpler one")
+      << "the texts of a grammar share a process";
+  EXPECT_NE(compiler->compile({GrammarKind::kRegex, kAmbiguousRegex}), nullptr) << "a new process is started";
+  std::vector<uint32_t> words(testing::kVocabulary / 32);
+  EXPECT_TRUE(other->fill(words)) << "masks of other grammars are computed";
+}
+
+// A request with masks that exceed the time limit ends; the others of the engine get all their tokens.
+TEST_F(HostileGrammars, EndTheirRequestOnly) {
+  GrammarLimits limits;
+  limits.mask_time = std::chrono::milliseconds(50);
+  const auto compiler = tiny_compiler(limits);
+  EngineConfig config;
+  config.model_path = ATTEND_SOURCE_DIR "/models/attend-tiny";
+  Engine engine(config);
+  const SamplingParams params{
+      .max_new_tokens = 1000, .temperature = 1.0f, .seed = 1, .ignore_eos = true, .n = 3};
+  const RequestId hostile = engine.submit(
+      {.prompt = "sun", .params = params, .mask = compiler->compile({GrammarKind::kEbnf, kAmbiguous})});
+  const RequestId plain = engine.submit({.prompt = "sun", .params = params});
+  const RequestId schema = engine.submit(
+      {.prompt = "sun", .params = params, .mask = compiler->compile({GrammarKind::kRegex, "[a-z ]*"})});
+  std::map<RequestId, int> num_tokens, num_errors;
+  while (engine.step([&](const RequestOutput& output) {
+    num_tokens[output.id] += static_cast<int>(output.token_ids.size());
+    num_errors[output.id] += output.finish_reason == FinishReason::kError;
+    if (output.finish_reason == FinishReason::kError) {
+      EXPECT_THAT(std::string(output.message), ::testing::HasSubstr("not computed within 50 ms"));
+    }
+  })) {
+  }
+  EXPECT_EQ(num_errors[hostile], 3);
+  EXPECT_EQ(num_tokens[plain], 3000);
+  EXPECT_EQ(num_tokens[schema], 3000);
+}
+
+TEST_F(HostileGrammars, EndOfACompilerEndsWaitingMasks) {
+  GrammarLimits limits;
+  limits.mask_time = std::chrono::hours(1);
+  auto compiler = tiny_compiler(limits);
+  const auto mask = compiler->compile({GrammarKind::kRegex, kAmbiguousRegex});
+  mask->accept(tiny_token("a"));
+  compiler.reset();
+  std::vector<uint32_t> words(testing::kVocabulary / 32);
+  EXPECT_THROW(mask->fill(words), Error);
 }
 
 }  // namespace

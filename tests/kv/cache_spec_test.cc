@@ -119,7 +119,7 @@ TEST(CacheStorageConfig, NamesTheFirstLayersOfGroupsWithDifferentHeads) {
       HasSubstr("layer 2 stores 4 heads of 8/16, layer 0 stores 2 of 8/16"));
   EXPECT_THAT(
       error_message(ErrorCode::kInvalidArgument, [&] { make_cache_storage_config({}, 4, DType::kBF16); }),
-      HasSubstr("without attention layers has no KV pool"));
+      HasSubstr("KV pool: the model has no attention layers"));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ RC_GTEST_PROP(SharedRows, CopiesThatFollowAtTheirOwnPaceHoldAllTakenRows, ()) {
     int& length = lengths[static_cast<size_t>(row.value)];
     std::vector<TokenSlot> slots;
     switch (*rc::gen::inRange(0, 4)) {
-      case 0: {  // cached tokens, after the row's or in place of some
+      case 0: {  // appends cached tokens or overwrites some of the row
         const int first = *rc::gen::inRange(0, length + 1), end = *rc::gen::inRange(first, context + 1);
         for (int i = first; i < end; ++i) slots.emplace_back(next_slot++);
         rows.write_shared(row, first, slots);

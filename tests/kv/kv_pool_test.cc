@@ -186,7 +186,7 @@ TEST(MhaKvPool, RejectsLayersThatItDoesNotSupport) {
 TEST(MhaKvPool, HasNoLatentRows) {
   const MhaKvPool pool(small_mha(KvLayout::kHeadMajor));
   EXPECT_EQ(error_message(ErrorCode::kUnsupported, [&] { pool.latent(0); }),
-            "latent rows of layer 0: MhaKvPool keeps K and V, only MlaKvPool has them");
+            "latent rows of layer 0: MhaKvPool stores K and V, only MlaKvPool has latent rows");
 }
 
 TEST(MhaKvPool, ReportsRequiredAndFreeBytesIfMemoryIsShort) {
@@ -255,7 +255,7 @@ TEST(MlaKvPool, ScaledRowsNeed656BytesPerTokenAndLayer) {
   MhaKvPool::Config mha = small_mha(KvLayout::kTokenMajor);
   mha.dtype = DType::kU8;
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { MhaKvPool refused(mha); }),
-              StartsWith("dtype fp8_ds_mla: MhaKvPool takes float32"));
+              StartsWith("dtype fp8_ds_mla: MhaKvPool supports float32"));
 }
 
 TEST(MlaKvPool, NamesInvalidArguments) {

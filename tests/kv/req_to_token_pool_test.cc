@@ -78,7 +78,7 @@ TEST(ReqToTokenPool, RejectsMismatchedArgumentsWithoutSideEffects) {
                           [&] {
                             pool.write(row, 2, make_slots({1, 2, 3}));
                           }),
-            "ReqToTokenPool: positions 2 to 4 of request row 1: a row holds 4");
+            "ReqToTokenPool: positions 2 to 4 of request row 1: a row has 4 positions");
   EXPECT_THROW(pool.write(row, -1, make_slots({1})), Error);
   EXPECT_THROW(pool.write(row, 5, {}), Error);
   EXPECT_EQ(error_message(ErrorCode::kInternal,
@@ -94,7 +94,7 @@ TEST(ReqToTokenPool, RejectsRowsThatAreNotAllocated) {
   ReqToTokenPool pool(2, 4);
   const RequestRow row = *pool.allocate();
   EXPECT_EQ(error_message(ErrorCode::kInternal, [&] { pool.free(RequestRow(2)); }),
-            "ReqToTokenPool: request row 2 is not taken");
+            "ReqToTokenPool: request row 2 is not in use");
   EXPECT_THROW(pool.free(kPaddingRow), Error);
   EXPECT_THROW(pool.free(RequestRow(-1)), Error);
   EXPECT_THROW(pool.free(RequestRow(3)), Error);

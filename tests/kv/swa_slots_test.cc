@@ -48,7 +48,7 @@ TEST(SwaSlots, UnreferencedWindowPagesStayUntilReused) {
   EXPECT_FALSE(swa.is_mapped(PageId(2)));
   EXPECT_EQ(swa.translate(TokenSlot(2)), SwaSlot(0));
   EXPECT_TRUE(swa.is_mapped(PageId(1)));
-  // A page that is held again is no longer available.
+  // A page that is referenced again is no longer available.
   swa.hold(pages_of({1}));
   EXPECT_FALSE(swa.map(make_slots({5})));
   swa.check_conservation();
@@ -72,7 +72,7 @@ TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
   swa.replace(PageId(2), PageId(5));
   EXPECT_EQ(swa.translate(TokenSlot(10)), before);
   EXPECT_FALSE(swa.is_mapped(PageId(2)));
-  // Page 5 keeps its window page and is now held twice; the one of page 3 is unused.
+  // Page 5 keeps its window page and is now num_references twice; the one of page 3 is unused.
   swa.replace(PageId(3), PageId(5));
   EXPECT_EQ(swa.translate(TokenSlot(10)), before);
   swa.forget(pages_of({2, 3}));
@@ -92,50 +92,51 @@ TEST(SwaSlots, RejectsInvalidArguments) {
   EXPECT_THAT(rejected([&] { swa.drop(pages_of({2})); }), HasSubstr("no request references page 2"));
   EXPECT_EQ(swa.num_referenced_pages(), 0);
   ASSERT_TRUE(swa.map(make_slots({8})));
-  EXPECT_THAT(rejected([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is held"));
+  EXPECT_THAT(rejected([&] { swa.forget(pages_of({2})); }), HasSubstr("free page 2 is referenced"));
   swa.check_conservation();
 }
 
-// Random calls of map, hold, drop and forget, compared with a model that counts holders.
+// Random calls of map, hold, drop and forget, compared with a model that counts references.
 RC_GTEST_PROP(SwaSlots, ConserveWindowPages, ()) {
   const int page_size = *rc::gen::element(1, 4, 16);
   const int num_pages = *rc::gen::inRange(2, 20), num_swa_pages = *rc::gen::inRange(2, 12);
   SwaSlots swa(page_size, num_pages, num_swa_pages);
-  std::map<int32_t, int> holders;  // for pages that have a window page
+  std::map<int32_t, int> references;  // for pages that have a window page
   const int num_steps = *rc::gen::inRange(0, 60);
   for (int step = 0; step < num_steps; ++step) {
     const int32_t id = *rc::gen::inRange(1, num_pages);
     const PageId page[] = {PageId(id)};
     const bool mapped = swa.is_mapped(page[0]);
-    RC_ASSERT(!holders.contains(id) || holders[id] == 0 || mapped);
-    const int held = mapped ? holders[id] : 0;
+    RC_ASSERT(!references.contains(id) || references[id] == 0 || mapped);
+    const int num_references = mapped ? references[id] : 0;
     switch (*rc::gen::inRange(0, 4)) {
       case 0: {
         if (mapped) break;
         const bool fits = swa.num_available_pages() > 0;
         RC_ASSERT(swa.map({{TokenSlot(id * page_size + *rc::gen::inRange(0, page_size))}}) == fits);
-        if (fits) holders[id] = 1;
+        if (fits) references[id] = 1;
         break;
       }
       case 1:
         if (!mapped) break;
         swa.hold(page);
-        holders[id] = held + 1;
+        references[id] = num_references + 1;
         break;
       case 2:
-        if (held == 0) break;
+        if (num_references == 0) break;
         swa.drop(page);
-        --holders[id];
+        --references[id];
         break;
       default:
-        if (held != 0) break;
+        if (num_references != 0) break;
         swa.forget(page);
         RC_ASSERT(!swa.is_mapped(page[0]));
-        holders.erase(id);
+        references.erase(id);
     }
     swa.check_conservation();
-    const auto num_held = std::ranges::count_if(holders, [](const auto& one) { return one.second > 0; });
-    RC_ASSERT(swa.num_referenced_pages() == num_held);
+    const auto num_referenced =
+        std::ranges::count_if(references, [](const auto& one) { return one.second > 0; });
+    RC_ASSERT(swa.num_referenced_pages() == num_referenced);
   }
 }
 

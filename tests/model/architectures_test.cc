@@ -1,4 +1,4 @@
-// What the configs of models say that are more than Llama with other biases.
+// Readers of the configs of architectures that differ from Llama in more than biases.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -13,7 +13,7 @@ namespace {
 
 using test::attention;
 using test::expect_error;
-using test::expect_refused;
+using test::expect_rejected;
 using test::Fields;
 using test::json_of;
 using test::mlp;
@@ -79,15 +79,15 @@ TEST(ReadGemma2, NullDisablesACap) {
 TEST(ReadGemma2, RejectsInvalidFields) {
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"})
     for (const char* value : {"0", "-30.0", "\"30\""})
-      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, value, "a number above 0"}, kGemma2);
-  expect_refused({{"layer_types", R"(["full_attention", "full_attention", "mamba"])"}},
-                 ErrorCode::kCorruptFile,
-                 {"layer_types", "mamba", "3 times \"full_attention\" or \"sliding_attention\""}, kGemma2);
-  expect_refused({{"use_bidirectional_attention", "true"}}, ErrorCode::kUnsupported,
-                 {"use_bidirectional_attention", "causal attention only"}, kGemma2);
-  expect_refused({{"sliding_window", "null"}}, ErrorCode::kCorruptFile, {"sliding_window", "null"}, kGemma2);
-  expect_refused({{"hidden_activation", "\"relu2\""}}, ErrorCode::kUnsupported,
-                 {"hidden_activation", "relu2", "silu, gelu_pytorch_tanh"}, kGemma2);
+      expect_rejected({{key, value}}, ErrorCode::kCorruptFile, {key, value, "a number above 0"}, kGemma2);
+  expect_rejected({{"layer_types", R"(["full_attention", "full_attention", "mamba"])"}},
+                  ErrorCode::kCorruptFile,
+                  {"layer_types", "mamba", "3 times \"full_attention\" or \"sliding_attention\""}, kGemma2);
+  expect_rejected({{"use_bidirectional_attention", "true"}}, ErrorCode::kUnsupported,
+                  {"use_bidirectional_attention", "causal attention only"}, kGemma2);
+  expect_rejected({{"sliding_window", "null"}}, ErrorCode::kCorruptFile, {"sliding_window", "null"}, kGemma2);
+  expect_rejected({{"hidden_activation", "\"relu2\""}}, ErrorCode::kUnsupported,
+                  {"hidden_activation", "relu2", "silu, gelu_pytorch_tanh"}, kGemma2);
   EXPECT_EQ(mlp(read(kGemma2, {{"hidden_act", "\"silu\""}})).activation, kernels::Activation::kGeluTanh)
       << "Gemma's own key counts";
 }
@@ -105,14 +105,14 @@ TEST(ReadGemma3, EverySixthLayerIsFullWithItsOwnRope) {
     EXPECT_EQ(rope.theta, full ? 1e6 : 1e4) << i;
     EXPECT_EQ(rope.type, full ? RopeType::kLinear : RopeType::kDefault) << i;
     EXPECT_EQ(layer.qk_norm, QkNormSpan::kHead);
-    EXPECT_EQ(layer.logit_cap, 0.0f) << "transformers applies none";
+    EXPECT_EQ(layer.logit_cap, 0.0f) << "transformers applies no cap";
   }
   EXPECT_EQ(spec.final_logit_cap, 0.0f);
   EXPECT_EQ(spec.image_token_id, std::nullopt);
   EXPECT_THAT(windows(read(kGemma3, {{"sliding_window_pattern", "2"}})), ElementsAre(4095, -1, 4095));
 }
 
-TEST(ReadGemma3, ReadsARopeForEachTypeOfLayer) {
+TEST(ReadGemma3, ReadsARopePerLayerType) {
   const std::string full = R"("full_attention": {"rope_type": "linear", "factor": 4, "rope_theta": 50000})";
   const auto ropes = [&](const std::string& others) {
     return Fields{{"rope_parameters", "{" + full + others + "}"}};
@@ -127,10 +127,11 @@ TEST(ReadGemma3, ReadsARopeForEachTypeOfLayer) {
   EXPECT_EQ(spec.ropes[0].theta, 50000.0);
   EXPECT_EQ(spec.ropes[0].factor, 4.0);
   EXPECT_EQ(read(kGemma3, ropes("")).ropes[1].theta, 1e4);
-  expect_refused(ropes(R"(, "sliding_attention": null)"), ErrorCode::kUnsupported,
-                 {"rope_parameters.sliding_attention null", "no layers without rope"}, kGemma3);
-  expect_refused(ropes(R"(, "chunked_attention": {})"), ErrorCode::kUnsupported,
-                 {"rope_parameters.chunked_attention", "full_attention and sliding_attention"}, kGemma3);
+  expect_rejected(ropes(R"(, "sliding_attention": null)"), ErrorCode::kUnsupported,
+                  {"rope_parameters.sliding_attention null", "attend does not support layers without rope"},
+                  kGemma3);
+  expect_rejected(ropes(R"(, "chunked_attention": {})"), ErrorCode::kUnsupported,
+                  {"rope_parameters.chunked_attention", "full_attention and sliding_attention"}, kGemma3);
 }
 
 TEST(ReadGemma3, FindsTheDecoderOfAMultimodalModelInTextConfig) {
@@ -172,7 +173,7 @@ TEST(ReadGemma3, EmbeddingModelWindowIsTwoSided) {
   EXPECT_EQ(windows(causal).front(), 511);
 }
 
-TEST(ReadPhi3, HasFusedWeightsAndAWindowOfAllLayersOrNone) {
+TEST(ReadPhi3, HasFusedWeightsAndAWindowInAllLayersOrNone) {
   const ModelSpec spec = read("Phi3ForCausalLM", {{"sliding_window", "2047"}});
   EXPECT_TRUE(attention(spec).fused_qkv);
   EXPECT_TRUE(mlp(spec).fused_gate_up);
@@ -208,7 +209,7 @@ const MoeMlpSpec& experts(const ModelSpec& spec, size_t layer = 0) {
   return std::get<MoeMlpSpec>(spec.layers.at(layer).mlp);
 }
 
-// Of each layer, whether it has experts.
+// One entry per layer: true if it has experts.
 std::vector<bool> sparse_layers(const ModelSpec& spec) {
   std::vector<bool> sparse;
   for (const LayerSpec& layer : spec.layers) sparse.push_back(std::holds_alternative<MoeMlpSpec>(layer.mlp));
@@ -242,7 +243,7 @@ TEST(ReadQwen3Moe, ReadsExperts) {
   EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
   EXPECT_THAT(windows(spec), ElementsAre(63, 63, 63));
   EXPECT_EQ(experts(read(kQwen3Moe, {{"num_local_experts", "32"}})).num_experts, 32)
-      << "the name that transformers 5 has too";
+      << "the other name in transformers 5";
 }
 
 TEST(ReadQwen3Moe, KeepsConfiguredLayersDense) {
@@ -255,21 +256,21 @@ TEST(ReadQwen3Moe, KeepsConfiguredLayersDense) {
 }
 
 TEST(ReadQwen3Moe, RejectsInvalidExperts) {
-  expect_refused({{"num_experts", "4"}}, ErrorCode::kCorruptFile,
-                 {"num_experts_per_tok", "8", "expected 1 to 4, the experts there are"}, kQwen3Moe);
-  expect_refused({{"num_experts", "0"}}, ErrorCode::kCorruptFile, {"num_experts", "0"}, kQwen3Moe);
-  expect_refused({{"num_experts_per_tok", "0"}}, ErrorCode::kCorruptFile, {"num_experts_per_tok", "0"},
-                 kQwen3Moe);
-  expect_refused({{"num_experts", "513"}}, ErrorCode::kUnsupported, {"num_experts", "513", "at most 512"},
-                 kQwen3Moe);
-  expect_refused({{"num_experts_per_tok", "33"}}, ErrorCode::kUnsupported,
-                 {"num_experts_per_tok", "33", "at most 32"}, kQwen3Moe);
-  expect_refused({{"hidden_act", "\"gelu_pytorch_tanh\""}}, ErrorCode::kUnsupported,
-                 {"hidden_act", "gelu_pytorch_tanh", "silu"}, kQwen3Moe);
-  expect_refused({{"mlp_only_layers", "[3]"}}, ErrorCode::kCorruptFile, {"mlp_only_layers[0]", "3"},
-                 kQwen3Moe);
-  expect_refused({{"decoder_sparse_step", "0"}}, ErrorCode::kCorruptFile, {"decoder_sparse_step", "0"},
-                 kQwen3Moe);
+  expect_rejected({{"num_experts", "4"}}, ErrorCode::kCorruptFile,
+                  {"num_experts_per_tok", "8", "expected 1 to 4, the number of experts"}, kQwen3Moe);
+  expect_rejected({{"num_experts", "0"}}, ErrorCode::kCorruptFile, {"num_experts", "0"}, kQwen3Moe);
+  expect_rejected({{"num_experts_per_tok", "0"}}, ErrorCode::kCorruptFile, {"num_experts_per_tok", "0"},
+                  kQwen3Moe);
+  expect_rejected({{"num_experts", "513"}}, ErrorCode::kUnsupported, {"num_experts", "513", "at most 512"},
+                  kQwen3Moe);
+  expect_rejected({{"num_experts_per_tok", "33"}}, ErrorCode::kUnsupported,
+                  {"num_experts_per_tok", "33", "at most 32"}, kQwen3Moe);
+  expect_rejected({{"hidden_act", "\"gelu_pytorch_tanh\""}}, ErrorCode::kUnsupported,
+                  {"hidden_act", "gelu_pytorch_tanh", "silu"}, kQwen3Moe);
+  expect_rejected({{"mlp_only_layers", "[3]"}}, ErrorCode::kCorruptFile, {"mlp_only_layers[0]", "3"},
+                  kQwen3Moe);
+  expect_rejected({{"decoder_sparse_step", "0"}}, ErrorCode::kCorruptFile, {"decoder_sparse_step", "0"},
+                  kQwen3Moe);
 }
 
 TEST(ReadMixtral, HasMlpSizedExpertsInEveryLayer) {
@@ -334,12 +335,12 @@ TEST(ReadGptOss, ReadsItsConfig) {
   EXPECT_EQ(spec.ropes.at(0).theta, 5000.0);
   EXPECT_FALSE(attention(spec).qkv_bias || attention(spec).output_bias);
   EXPECT_EQ(experts(read(kGptOss, {{"num_experts_per_tok", "3"}, {"experts_per_token", "2"}})).top_k, 3);
-  expect_refused({{"swiglu_limit", "0"}}, ErrorCode::kCorruptFile, {"swiglu_limit", "0"}, kGptOss);
-  expect_refused({{"num_local_experts", "2"}, {"experts_per_token", "3"}}, ErrorCode::kCorruptFile,
-                 {"experts_per_token", "3", "expected 1 to 2"}, kGptOss);
+  expect_rejected({{"swiglu_limit", "0"}}, ErrorCode::kCorruptFile, {"swiglu_limit", "0"}, kGptOss);
+  expect_rejected({{"num_local_experts", "2"}, {"experts_per_token", "3"}}, ErrorCode::kCorruptFile,
+                  {"experts_per_token", "3", "expected 1 to 2"}, kGptOss);
 }
 
-// A GPU takes what a CPU does; it has its norms' partial sums beside.
+// A GPU needs at least the memory of a CPU, plus partial sums of norms.
 TEST(ReadGptOss, ReportsDeviceBytes) {
   const ModelSpec spec = read(kGptOss);
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 1};
@@ -348,7 +349,7 @@ TEST(ReadGptOss, ReportsDeviceBytes) {
   EXPECT_GT(weights.device_bytes(DType::kF32), weights.device_bytes(DType::kBF16));
 }
 
-// chunk of every layer.
+// chunk of each layer.
 std::vector<int> chunks(const ModelSpec& spec) {
   std::vector<int> chunks;
   for (size_t i = 0; i < spec.layers.size(); ++i) chunks.push_back(attention(spec, i).chunk);
@@ -399,7 +400,7 @@ TEST(ReadLlama4, ReadsLayerKinds) {
                      {"attn_temperature_tuning", "4"},
                      {"attention_bias", "true"}});
   EXPECT_THAT(chunks(spec), ElementsAre(0, 8192, 8192));
-  EXPECT_EQ(attention(spec).rope_set, 0) << "no_rope_layers says what rotates";
+  EXPECT_EQ(attention(spec).rope_set, 0) << "no_rope_layers selects the layers with RoPE";
   EXPECT_TRUE(attention(spec).qkv_bias && attention(spec).output_bias);
   EXPECT_THAT(sparse_layers(spec), ElementsAre(false, false, true));
   EXPECT_EQ(mlp(spec).intermediate_size, 80);
@@ -408,22 +409,22 @@ TEST(ReadLlama4, ReadsLayerKinds) {
 }
 
 TEST(ReadLlama4, RejectsInvalidLayers) {
-  expect_refused({{"no_rope_layers", "[1, 1]"}}, ErrorCode::kCorruptFile,
-                 {"no_rope_layers", "3 times 0 or 1"}, kLlama4);
-  expect_refused({{"no_rope_layers", "[1, 2, 1]"}}, ErrorCode::kCorruptFile, {"no_rope_layers[1]", "2"},
-                 kLlama4);
-  expect_refused({{"attention_chunk_size", "null"}}, ErrorCode::kCorruptFile,
-                 {"attention_chunk_size", "null"}, kLlama4);
-  expect_refused({{"attention_chunk_size", "0"}}, ErrorCode::kCorruptFile, {"attention_chunk_size", "0"},
-                 kLlama4);
-  expect_refused({{"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}},
-                 ErrorCode::kCorruptFile, {"layer_types", "sliding_attention", "\"chunked_attention\""},
-                 kLlama4);
-  expect_refused({{"moe_layers", "[3]"}}, ErrorCode::kCorruptFile, {"moe_layers[0]", "3"}, kLlama4);
-  expect_refused({{"attn_scale", "-0.1"}}, ErrorCode::kCorruptFile, {"attn_scale"}, kLlama4);
+  expect_rejected({{"no_rope_layers", "[1, 1]"}}, ErrorCode::kCorruptFile,
+                  {"no_rope_layers", "3 times 0 or 1"}, kLlama4);
+  expect_rejected({{"no_rope_layers", "[1, 2, 1]"}}, ErrorCode::kCorruptFile, {"no_rope_layers[1]", "2"},
+                  kLlama4);
+  expect_rejected({{"attention_chunk_size", "null"}}, ErrorCode::kCorruptFile,
+                  {"attention_chunk_size", "null"}, kLlama4);
+  expect_rejected({{"attention_chunk_size", "0"}}, ErrorCode::kCorruptFile, {"attention_chunk_size", "0"},
+                  kLlama4);
+  expect_rejected({{"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}},
+                  ErrorCode::kCorruptFile, {"layer_types", "sliding_attention", "\"chunked_attention\""},
+                  kLlama4);
+  expect_rejected({{"moe_layers", "[3]"}}, ErrorCode::kCorruptFile, {"moe_layers[0]", "3"}, kLlama4);
+  expect_rejected({{"attn_scale", "-0.1"}}, ErrorCode::kCorruptFile, {"attn_scale"}, kLlama4);
 }
 
-// Of 3 layers of 8 experts of 3 x 64 x 96 elements.
+// 3 layers of 8 experts of 3 x 64 x 96 elements.
 TEST(CopiedWeightBytes, IncludeTransposedExperts) {
   const Fields bf16{{"torch_dtype", "\"bfloat16\""}, {"num_local_experts", "8"}};
   EXPECT_EQ(WeightInventory(read(kGptOss, bf16)).copied_bytes(), size_t{3} * 8 * 3 * 64 * 96 * 2);
@@ -431,8 +432,8 @@ TEST(CopiedWeightBytes, IncludeTransposedExperts) {
 }
 
 TEST(StepCosts, CountExpertsThatTokensUse) {
-  // 3 layers of 16 experts of 3 x 64 x 24 elements, 4 of them a token's, and a router of 16 x 64; attention
-  // has q, k, v and o of 64 + 32 + 32 + 64 rows.
+  // 3 layers with 16 experts of 3 x 64 x 24 elements, 4 of them per token, and a router of 16 x 64. q, k, v
+  // and o have 64 + 32 + 32 + 64 rows.
   const ModelSpec spec =
       read(kQwen3Moe, {{"num_experts", "16"}, {"num_experts_per_tok", "4"}, {"moe_intermediate_size", "24"}});
   const StepCosts costs = step_costs(spec);

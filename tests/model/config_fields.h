@@ -1,4 +1,4 @@
-// config.json files of a few fields, for the tests of what is read from them.
+// config.json files with a few fields, for tests of the config readers.
 #pragma once
 
 #include <initializer_list>
@@ -12,7 +12,7 @@
 
 namespace attend::test {
 
-// config.json as fields, so that a test can change one. An empty value removes the field.
+// Fields of a config.json, so that a test can change one. An empty value removes the field.
 using Fields = std::map<std::string, std::string>;
 
 inline Fields base_fields(const std::string& architecture) {
@@ -54,16 +54,16 @@ inline const AttentionSpec& attention(const ModelSpec& spec, size_t layer = 0) {
 inline const GatedMlpSpec& mlp(const ModelSpec& spec, size_t layer = 0) {
   return std::get<GatedMlpSpec>(spec.layers.at(layer).mlp);
 }
-// window_left of every layer.
+// window_left of each layer.
 inline std::vector<int> windows(const ModelSpec& spec) {
   std::vector<int> windows;
   for (size_t i = 0; i < spec.layers.size(); ++i) windows.push_back(attention(spec, i).window_left);
   return windows;
 }
 
-inline void expect_refused(const Fields& changes, ErrorCode code,
-                           std::initializer_list<std::string_view> parts,
-                           const std::string& architecture = "LlamaForCausalLM") {
+inline void expect_rejected(const Fields& changes, ErrorCode code,
+                            std::initializer_list<std::string_view> parts,
+                            const std::string& architecture = "LlamaForCausalLM") {
   SCOPED_TRACE(json_of(changes));
   expect_error(code, {"config.json: "}, [&] { read(architecture, changes); });
   expect_error(code, parts, [&] { read(architecture, changes); });

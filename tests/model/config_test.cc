@@ -14,7 +14,7 @@ namespace {
 using test::attention;
 using test::base_fields;
 using test::expect_error;
-using test::expect_refused;
+using test::expect_rejected;
 using test::Fields;
 using test::json_of;
 using test::llama;
@@ -25,7 +25,7 @@ using test::windows;
 using test::with;
 using testing::ElementsAre;
 
-TEST(ReadConfig, ReadsTheFieldsThatEveryArchitectureHas) {
+TEST(ReadConfig, ReadsTheFieldsOfEveryArchitecture) {
   const ModelSpec config = llama({{"rms_norm_eps", "1e-5"},
                                   {"rope_theta", "500000"},
                                   {"bos_token_id", "1"},
@@ -78,7 +78,7 @@ TEST(ReadConfig, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(attention(read("MistralForCausalLM", {{"num_key_value_heads", "null"}})).num_kv_heads, 4);
 }
 
-TEST(ReadConfig, IgnoresFieldsThatItDoesNotKnow) {
+TEST(ReadConfig, IgnoresUnknownFields) {
   EXPECT_EQ(
       attention(llama({{"initializer_range", "0.02"}, {"pretraining_tp", "1"}, {"mystery", "{\"a\": [1]}"}}))
           .head_dim,
@@ -146,10 +146,10 @@ TEST(ReadConfig, MistralLayerTypesSelectSlidingLayers) {
     EXPECT_THAT(windows(read(name, {{"layer_types", slide}})), ElementsAre(4095, 4095, 4095));
     EXPECT_THAT(windows(read(name, {{"layer_types", mixed}, {"sliding_window", "16"}})),
                 ElementsAre(15, -1, 15));
-    expect_refused({{"layer_types", mixed}, {"sliding_window", "null"}}, ErrorCode::kCorruptFile,
-                   {"sliding_window null", "the window of the layers that slide"}, name);
-    expect_refused({{"layer_types", "[\"chunked_attention\"]"}}, ErrorCode::kCorruptFile,
-                   {"layer_types", "chunked_attention", "3 times \"full_attention\""}, name);
+    expect_rejected({{"layer_types", mixed}, {"sliding_window", "null"}}, ErrorCode::kCorruptFile,
+                    {"sliding_window null", "the window of the sliding layers"}, name);
+    expect_rejected({{"layer_types", "[\"chunked_attention\"]"}}, ErrorCode::kCorruptFile,
+                    {"layer_types", "chunked_attention", "3 times \"full_attention\""}, name);
   }
 }
 
@@ -174,11 +174,11 @@ TEST(ReadConfig, QwenLayerTypesOverrideMaxWindowLayers) {
                       {"max_window_layers", "0"},
                       {"layer_types", R"(["full_attention", "sliding_attention", "full_attention"])"}};
   EXPECT_THAT(windows(read("Qwen2ForCausalLM", window)), ElementsAre(-1, 15, -1));
-  expect_refused(with(window, {{"use_sliding_window", "false"}}), ErrorCode::kCorruptFile,
-                 {"layer_types", "layer 1", "use_sliding_window"}, "Qwen2ForCausalLM");
-  expect_refused(with(window, {{"layer_types", R"(["full_attention"])"}}), ErrorCode::kCorruptFile,
-                 {"layer_types", "3 times"}, "Qwen2ForCausalLM");
-  expect_refused(
+  expect_rejected(with(window, {{"use_sliding_window", "false"}}), ErrorCode::kCorruptFile,
+                  {"layer_types", "layer 1", "use_sliding_window"}, "Qwen2ForCausalLM");
+  expect_rejected(with(window, {{"layer_types", R"(["full_attention"])"}}), ErrorCode::kCorruptFile,
+                  {"layer_types", "3 times"}, "Qwen2ForCausalLM");
+  expect_rejected(
       with(window, {{"layer_types", R"(["full_attention", "sliding_attention", "linear_attention"])"}}),
       ErrorCode::kCorruptFile, {"layer_types", "linear_attention", "\"full_attention\""}, "Qwen2ForCausalLM");
 }
@@ -189,9 +189,9 @@ TEST(ReadConfig, LlamaHasNoWindow) {
 }
 
 TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
-  expect_refused({{"architectures", "[\"GPT2LMHeadModel\"]"}}, ErrorCode::kUnsupported,
-                 {"architectures \"GPT2LMHeadModel\"", "Gemma2ForCausalLM", "LlamaForCausalLM",
-                  "MistralForCausalLM", "SeedOssForCausalLM"});
+  expect_rejected({{"architectures", "[\"GPT2LMHeadModel\"]"}}, ErrorCode::kUnsupported,
+                  {"architectures \"GPT2LMHeadModel\"", "Gemma2ForCausalLM", "LlamaForCausalLM",
+                   "MistralForCausalLM", "SeedOssForCausalLM"});
   EXPECT_THAT(
       supported_architectures(),
       ElementsAre(
@@ -208,74 +208,74 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
           "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM"));
 }
 
-TEST(ReadConfig, RejectsArchitecturesThatAreNotOneName) {
+TEST(ReadConfig, RejectsArchitecturesWithoutExactlyOneName) {
   for (const char* value : {"", "null", "\"LlamaForCausalLM\"", "[]", "[1]", R"(["LlamaForCausalLM", "B"])"})
-    expect_refused({{"architectures", value}}, ErrorCode::kCorruptFile,
-                   {"architectures", "array of one name"});
+    expect_rejected({{"architectures", value}}, ErrorCode::kCorruptFile,
+                    {"architectures", "array of one name"});
 }
 
 TEST(ReadConfig, RejectsAMissingSize) {
   for (const char* key : {"hidden_size", "intermediate_size", "max_position_embeddings",
                           "num_attention_heads", "num_hidden_layers", "vocab_size"})
     for (const char* value : {"", "null"})
-      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, "missing", "an integer from 1 to"});
+      expect_rejected({{key, value}}, ErrorCode::kCorruptFile, {key, "missing", "an integer from 1 to"});
 }
 
-TEST(ReadConfig, RejectsANonPositiveSize) {
+TEST(ReadConfig, RejectsASizeBelowOne) {
   for (const char* key :
        {"hidden_size", "intermediate_size", "max_position_embeddings", "num_attention_heads",
         "num_hidden_layers", "num_key_value_heads", "vocab_size", "head_dim"})
     for (const char* value :
          {"0", "-4", "1.5", "\"64\"", "true", "[64]", "4000000000", "18446744073709551615"})
-      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, value, "an integer from 1 to"});
+      expect_rejected({{key, value}}, ErrorCode::kCorruptFile, {key, value, "an integer from 1 to"});
 }
 
 TEST(ReadConfig, RejectsHeadCountsThatDoNotDivide) {
-  expect_refused({{"num_key_value_heads", "3"}}, ErrorCode::kCorruptFile,
-                 {"num_key_value_heads 3", "divisor of num_attention_heads 4"});
-  expect_refused({{"num_key_value_heads", "8"}}, ErrorCode::kCorruptFile,
-                 {"num_key_value_heads 8", "divisor of num_attention_heads 4"});
-  expect_refused({{"hidden_size", "66"}}, ErrorCode::kCorruptFile,
-                 {"hidden_size 66", "multiple of num_attention_heads 4"});
-  expect_refused({{"head_dim", "65536"}, {"num_attention_heads", "65536"}}, ErrorCode::kCorruptFile,
-                 {"head_dim 65536", "65536 heads"});
+  expect_rejected({{"num_key_value_heads", "3"}}, ErrorCode::kCorruptFile,
+                  {"num_key_value_heads 3", "divisor of num_attention_heads 4"});
+  expect_rejected({{"num_key_value_heads", "8"}}, ErrorCode::kCorruptFile,
+                  {"num_key_value_heads 8", "divisor of num_attention_heads 4"});
+  expect_rejected({{"hidden_size", "66"}}, ErrorCode::kCorruptFile,
+                  {"hidden_size 66", "multiple of num_attention_heads 4"});
+  expect_rejected({{"head_dim", "65536"}, {"num_attention_heads", "65536"}}, ErrorCode::kCorruptFile,
+                  {"head_dim 65536", "65536 heads"});
   for (const auto& [key, value, head_dim] :
        {std::tuple{"head_dim", "5", "5"}, {"head_dim", "2", "2"}, {"hidden_size", "20", "5"}})
-    expect_refused(
+    expect_rejected(
         {{key, value}}, ErrorCode::kCorruptFile,
         {"head_dim " + std::string(head_dim) + ": expected an even number of at least 4 (not given"});
 }
 
 TEST(ReadConfig, RejectsAFlagOrNumberOfAnotherType) {
   for (const char* key : {"tie_word_embeddings", "attention_bias", "mlp_bias"})
-    expect_refused({{key, "1"}}, ErrorCode::kCorruptFile, {key, "1", "true or false"});
+    expect_rejected({{key, "1"}}, ErrorCode::kCorruptFile, {key, "1", "true or false"});
   for (const char* key : {"rms_norm_eps", "rope_theta"})
     for (const char* value : {"\"1e-6\"", "0", "-1.0", "[]"})
-      expect_refused({{key, value}}, ErrorCode::kCorruptFile, {key, "a number above 0"});
-  expect_refused({{"rope_theta", "1.0"}}, ErrorCode::kCorruptFile, {"rope_theta 1.0", "above 1"});
+      expect_rejected({{key, value}}, ErrorCode::kCorruptFile, {key, "a number above 0"});
+  expect_rejected({{"rope_theta", "1.0"}}, ErrorCode::kCorruptFile, {"rope_theta 1.0", "above 1"});
 }
 
 TEST(ReadConfig, RejectsANumberThatOverflows) {
-  expect_refused({{"rope_theta", "1e999"}}, ErrorCode::kCorruptFile, {"JSON", "1e999"});
+  expect_rejected({{"rope_theta", "1e999"}}, ErrorCode::kCorruptFile, {"JSON", "1e999"});
 }
 
 TEST(ReadConfig, RejectsInvalidTokenIds) {
   for (const char* value : {"-1", "\"2\"", "[2, -1]", "[[2]]", "2147483648", "1.5"}) {
-    expect_refused({{"eos_token_id", value}}, ErrorCode::kCorruptFile, {"eos_token_id", "token id"});
-    expect_refused({{"bos_token_id", value}}, ErrorCode::kCorruptFile, {"bos_token_id", "token id"});
+    expect_rejected({{"eos_token_id", value}}, ErrorCode::kCorruptFile, {"eos_token_id", "token id"});
+    expect_rejected({{"bos_token_id", value}}, ErrorCode::kCorruptFile, {"bos_token_id", "token id"});
   }
 }
 
-TEST(ReadConfig, RejectsAnotherActivation) {
+TEST(ReadConfig, RejectsAnUnsupportedActivation) {
   EXPECT_EQ(llama({{"hidden_act", "\"silu\""}}).num_layers(), 3);
-  expect_refused({{"hidden_act", "\"gelu\""}}, ErrorCode::kUnsupported, {"hidden_act \"gelu\"", "silu"});
+  expect_rejected({{"hidden_act", "\"gelu\""}}, ErrorCode::kUnsupported, {"hidden_act \"gelu\"", "silu"});
 }
 
 TEST(ReadConfig, RejectsAnUnsupportedDtype) {
   for (const char* key : {"dtype", "torch_dtype"})
-    expect_refused({{key, "\"float8_e4m3fn\""}}, ErrorCode::kUnsupported,
-                   {key, "float8_e4m3fn", "float32, float16, bfloat16"});
-  expect_refused({{"dtype", "16"}}, ErrorCode::kCorruptFile, {"dtype 16", "a string"});
+    expect_rejected({{key, "\"float8_e4m3fn\""}}, ErrorCode::kUnsupported,
+                    {key, "float8_e4m3fn", "float32, float16, bfloat16"});
+  expect_rejected({{"dtype", "16"}}, ErrorCode::kCorruptFile, {"dtype 16", "a string"});
 }
 
 TEST(ReadConfig, RejectsAMissingFileOrANonObject) {
@@ -308,7 +308,7 @@ TEST(ReadConfig, RejectsADuplicateField) {
                [&] { read_config(dir.path()); });
 }
 
-TEST(ReadConfig, RejectsAMalformedGenerationConfigByItsName) {
+TEST(ReadConfig, NamesAMalformedGenerationConfig) {
   const TempDir dir;
   dir.write("config.json", json_of(base_fields("LlamaForCausalLM")));
   dir.write("generation_config.json", "{");
@@ -356,7 +356,7 @@ TEST(ModelSpec, GeometryDescribesEachLayerToBackends) {
   }
 }
 
-TEST(ModelSpec, CachesAreGroupsOfLayersByWhatTheyKeep) {
+TEST(ModelSpec, GroupsLayersWithEqualCaches) {
   const ModelSpec config =
       read("Qwen2ForCausalLM",
            {{"use_sliding_window", "true"}, {"sliding_window", "16"}, {"max_window_layers", "2"}});
@@ -371,7 +371,7 @@ TEST(ModelSpec, CachesAreGroupsOfLayersByWhatTheyKeep) {
   EXPECT_EQ(config.caches(), (std::vector<CacheSpec>{full, window}));
 }
 
-TEST(ModelSpec, NumbersLayersOfThePoolAsBackendsDo) {
+TEST(ModelSpec, NumbersPoolLayersLikeBackends) {
   for (const ModelSpec& config : {llama(), read("DeepseekV3ForCausalLM", {{"kv_lora_rank", "512"}})}) {
     const ModelGeometry geometry = config.geometry(DType::kF32, DType::kF32);
     ASSERT_EQ(std::ssize(geometry.layers), config.num_layers());

@@ -14,8 +14,8 @@ namespace {
 
 using test::expect_error;
 
-// Attention that sees only the token itself: its own value, for every query head of the group. Its cache
-// holds one step, token t in slot t.
+// Attention in which each token sees only itself: returns its own value for every query head of a group. The
+// cache holds one step, with token t in slot t.
 class SelfAttention : public AttentionBackend {
  public:
   SelfAttention() { std::iota(slots_.begin(), slots_.end(), 0); }
@@ -76,7 +76,7 @@ std::unique_ptr<Model> dummy(const ModelSpec& config) {
 
 constexpr BatchLimits kLimits{.max_reqs = 4, .max_tokens = 8, .max_kv_tokens = 64};
 
-// One request's new tokens, and logits for some of them.
+// The new tokens of one request, with logits for some of them.
 struct Step {
   std::vector<int32_t> token_ids, positions, rows, cu_seqlen_q, seqlen_kv, prompt_lens;
   Tensor logits;
@@ -138,11 +138,11 @@ TEST(DecoderModel, LogitsDoNotDependOnOtherRequestedRows) {
     EXPECT_EQ(swapped.logits.view()[1].as<float>()[i], all.logits.view()[0].as<float>()[i]);
     largest = std::max(largest, std::abs(last.logits.view()[0].as<float>()[i]));
   }
-  EXPECT_GT(largest, 1e-3f) << "dummy weights give logits that are something";
+  EXPECT_GT(largest, 1e-3f) << "logits of dummy weights are not all 0";
   EXPECT_LT(largest, 1e3f);
 }
 
-TEST(DecoderModel, AStepWithoutLogitRowsRunsEveryLayerAndWritesNoLogits) {
+TEST(DecoderModel, WithoutLogitRowsRunsEveryLayerAndWritesNoLogits) {
   const auto model = dummy(tiny_config());
   model->prepare(kLimits);
   SelfAttention attention;
@@ -158,7 +158,7 @@ TEST(DecoderModel, IdleStepDoesNothing) {
   EXPECT_EQ(attention.num_calls, 0u);
 }
 
-TEST(DecoderModel, DoesNotAllocateAfterTheFirstStepOfASize) {
+TEST(DecoderModel, AllocatesOnlyInTheFirstStepOfASize) {
   for (const RopeType type : {RopeType::kDefault, RopeType::kDynamic}) {
     ModelSpec config = tiny_config();
     config.ropes[0].type = type;
@@ -189,13 +189,13 @@ TEST(DecoderModel, RejectsAnUnpreparedStep) {
 
 TEST(DecoderModel, RejectsZeroLimits) {
   const auto model = dummy(tiny_config());
-  expect_error(ErrorCode::kInvalidArgument, {"0 tokens a step", "at least 1"},
+  expect_error(ErrorCode::kInvalidArgument, {"0 tokens per step", "at least 1"},
                [&] { model->prepare({.max_reqs = 1, .max_tokens = 0, .max_kv_tokens = 1}); });
   expect_error(ErrorCode::kInvalidArgument, {"0 of K/V", "at least 1"},
                [&] { model->prepare({.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 0}); });
 }
 
-TEST(DecoderModel, RejectsInputsThatDoNotFitTheBatch) {
+TEST(DecoderModel, RejectsInputsThatDoNotMatchTheBatch) {
   const auto model = dummy(tiny_config());
   model->prepare(kLimits);
   SelfAttention attention;

@@ -1,4 +1,4 @@
-// What the configs of DeepSeek-V2 and V3 say, and which of them are refused.
+// Readers of DeepSeek-V2 and V3 configs, and unsupported configs.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 namespace attend {
 namespace {
 
-using test::expect_refused;
+using test::expect_rejected;
 using test::Fields;
 using test::mlp;
 using test::read;
@@ -28,7 +28,7 @@ const MoeMlpSpec& moe(const ModelSpec& spec, size_t layer) {
   return std::get<MoeMlpSpec>(spec.layers.at(layer).mlp);
 }
 
-// Of V2-Lite and V3 as they are published.
+// YaRN fields as published for V2-Lite and V3.
 const Fields kYarnLite{{"max_position_embeddings", "163840"},
                        {"rope_scaling",
                         R"({"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 0.707,
@@ -62,7 +62,7 @@ TEST(ReadDeepseekV2, UsesTransformersDefaultsForAbsentFields) {
 
 TEST(ReadDeepseekV2, GroupsExpertsByTopkMethod) {
   const Fields groups = with(kV2Fields, {{"n_group", "8"}, {"topk_group", "3"}, {"n_routed_experts", "160"}});
-  EXPECT_FALSE(moe(read(kV2, groups), 0).rule.groups.limit()) << "greedy does not look at them";
+  EXPECT_FALSE(moe(read(kV2, groups), 0).rule.groups.limit()) << "topk_method greedy ignores groups";
   const ModelSpec limited = read(
       kV2, with(groups, {{"topk_method", "\"group_limited_greedy\""}, {"routed_scaling_factor", "16.0"}}));
   EXPECT_EQ(moe(limited, 0).rule.groups.num_groups, 8);
@@ -99,7 +99,7 @@ TEST(ReadDeepseekV3, AcceptsKimiK2WithOneExpertGroup) {
   EXPECT_FALSE(moe(spec, 1).rule.groups.limit());
 }
 
-TEST(ReadDeepseek, SquaresTheTemperatureOfYarnInTheScaleOfScores) {
+TEST(ReadDeepseek, AppliesTheYarnTemperatureSquaredToTheScale) {
   const Fields no_q_latent{{"q_lora_rank", "null"}};
   const ModelSpec lite = read(kV2, with(with(kV2Fields, kYarnLite), no_q_latent));
   EXPECT_EQ(mla(lite).q_lora_rank, 0);
@@ -128,36 +128,36 @@ TEST(ReadDeepseek, CachesOneLatentRowForAllHeads) {
 }
 
 TEST(ReadDeepseek, RejectsConfigsWithoutLatentAttention) {
-  expect_refused({}, ErrorCode::kCorruptFile, {"kv_lora_rank"}, kV3);
-  expect_refused(with(kLatent, {{"qk_rope_head_dim", "63"}}), ErrorCode::kCorruptFile,
-                 {"qk_rope_head_dim", "63", "even"}, kV3);
-  expect_refused(with(kLatent, {{"qk_rope_head_dim", "80"}, {"kv_lora_rank", "496"}}),
-                 ErrorCode::kUnsupported, {"qk_rope_head_dim", "80", "at most 64"}, kV3);
-  expect_refused(with(kLatent, {{"num_attention_heads", "65536"}, {"kv_lora_rank", "65536"}}),
-                 ErrorCode::kCorruptFile, {"num_attention_heads", "65536", "kv_lora_rank"}, kV3);
-  expect_refused(with(kLatent, {{"attention_bias", "true"}, {"q_lora_rank", "null"}}),
-                 ErrorCode::kUnsupported, {"attention_bias", "q_lora_rank null"}, kV3);
+  expect_rejected({}, ErrorCode::kCorruptFile, {"kv_lora_rank"}, kV3);
+  expect_rejected(with(kLatent, {{"qk_rope_head_dim", "63"}}), ErrorCode::kCorruptFile,
+                  {"qk_rope_head_dim", "63", "even"}, kV3);
+  expect_rejected(with(kLatent, {{"qk_rope_head_dim", "80"}, {"kv_lora_rank", "496"}}),
+                  ErrorCode::kUnsupported, {"qk_rope_head_dim", "80", "at most 64"}, kV3);
+  expect_rejected(with(kLatent, {{"num_attention_heads", "65536"}, {"kv_lora_rank", "65536"}}),
+                  ErrorCode::kCorruptFile, {"num_attention_heads", "65536", "kv_lora_rank"}, kV3);
+  expect_rejected(with(kLatent, {{"attention_bias", "true"}, {"q_lora_rank", "null"}}),
+                  ErrorCode::kUnsupported, {"attention_bias", "q_lora_rank null"}, kV3);
 }
 
 TEST(ReadDeepseek, RejectsUnsupportedRouters) {
-  expect_refused(with(kLatent, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
-                 {"scoring_func", "softmax", "sigmoid"}, kV3);
-  expect_refused(with(kLatent, {{"topk_method", "\"greedy\""}}), ErrorCode::kUnsupported,
-                 {"topk_method", "greedy", "noaux_tc"}, kV3);
-  expect_refused(with(kV2Fields, {{"topk_method", "\"noaux_tc\""}}), ErrorCode::kUnsupported,
-                 {"topk_method", "noaux_tc", "group_limited_greedy"}, kV2);
-  expect_refused(with(kV2Fields, {{"norm_topk_prob", "true"}}), ErrorCode::kUnsupported,
-                 {"norm_topk_prob", "not normalized"}, kV2);
-  expect_refused(with(kLatent, {{"n_group", "7"}}), ErrorCode::kCorruptFile,
-                 {"n_group", "7", "divisor of 256 experts"}, kV3);
-  expect_refused(with(kLatent, {{"topk_group", "9"}}), ErrorCode::kCorruptFile,
-                 {"topk_group", "9", "at most 8 groups"}, kV3);
-  expect_refused(with(kLatent, {{"n_group", "64"}, {"topk_group", "1"}}), ErrorCode::kCorruptFile,
-                 {"n_group", "64", "at most 32"}, kV3);
-  expect_refused(with(kLatent, {{"moe_layer_freq", "2"}}), ErrorCode::kCorruptFile, {"moe_layer_freq", "2"},
-                 kV3);
-  expect_refused(with(kLatent, {{"n_routed_experts", "4"}}), ErrorCode::kCorruptFile,
-                 {"num_experts_per_tok", "8"}, kV3);
+  expect_rejected(with(kLatent, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
+                  {"scoring_func", "softmax", "sigmoid"}, kV3);
+  expect_rejected(with(kLatent, {{"topk_method", "\"greedy\""}}), ErrorCode::kUnsupported,
+                  {"topk_method", "greedy", "noaux_tc"}, kV3);
+  expect_rejected(with(kV2Fields, {{"topk_method", "\"noaux_tc\""}}), ErrorCode::kUnsupported,
+                  {"topk_method", "noaux_tc", "group_limited_greedy"}, kV2);
+  expect_rejected(with(kV2Fields, {{"norm_topk_prob", "true"}}), ErrorCode::kUnsupported,
+                  {"norm_topk_prob", "without normalized weights"}, kV2);
+  expect_rejected(with(kLatent, {{"n_group", "7"}}), ErrorCode::kCorruptFile,
+                  {"n_group", "7", "divisor of 256 experts"}, kV3);
+  expect_rejected(with(kLatent, {{"topk_group", "9"}}), ErrorCode::kCorruptFile,
+                  {"topk_group", "9", "at most 8 groups"}, kV3);
+  expect_rejected(with(kLatent, {{"n_group", "64"}, {"topk_group", "1"}}), ErrorCode::kCorruptFile,
+                  {"n_group", "64", "at most 32"}, kV3);
+  expect_rejected(with(kLatent, {{"moe_layer_freq", "2"}}), ErrorCode::kCorruptFile, {"moe_layer_freq", "2"},
+                  kV3);
+  expect_rejected(with(kLatent, {{"n_routed_experts", "4"}}), ErrorCode::kCorruptFile,
+                  {"num_experts_per_tok", "8"}, kV3);
 }
 
 TEST(ReadDeepseekV3, HasFp8WeightsInBlocks) {

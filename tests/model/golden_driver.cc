@@ -8,7 +8,7 @@
 namespace attend::test {
 namespace {
 
-// Arrays of a step where its device reads them.
+// Copies the arrays of a step to its device.
 class StepArrays {
  public:
   explicit StepArrays(Device device) : device_(device) {}
@@ -56,7 +56,7 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
                              .limits = limits,
                              .page_size = page_size,
                              .deterministic = placement.batch_invariant};
-  // Layers with a window among others without have a half of their own.
+  // Layers with a window have a separate pool half if other layers have none.
   CacheStorageConfig storage = make_cache_storage_config(model.spec().caches(), page_size, geometry.kv_dtype,
                                                          placement.device, SwaHalf{.full_tokens_ratio = 1.0});
   storage.num_pages = max_reqs * ceil_div(max_len, page_size) + 1;
@@ -93,15 +93,14 @@ std::vector<PageId> GoldenDriver::pages_of(const Sequence& sequence, int first, 
   return pages;
 }
 
-// The next query sees no key before its window, so whole pages there are given back: the next tokens of any
-// sequence get them.
+// The next query attends to no key before its window, so whole pages there are freed for any sequence.
 void GoldenDriver::release_before_window(Sequence& sequence) {
   if (window_slots_ == nullptr) return;
   const int first_unmasked = std::max(0, sequence.num_computed - widest_window_left_);
   const int first_page = first_unmasked / slots_->page_size();
-  const std::vector<PageId> behind = pages_of(sequence, sequence.first_held_page, first_page);
-  window_slots_->drop(behind);
-  window_slots_->forget(behind);
+  const std::vector<PageId> masked = pages_of(sequence, sequence.first_held_page, first_page);
+  window_slots_->drop(masked);
+  window_slots_->forget(masked);
   sequence.first_held_page = first_page;
 }
 

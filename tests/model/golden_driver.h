@@ -1,5 +1,5 @@
-// Runs sequences through a model step by step, as an engine would, with nothing around it: rows, slots, a
-// pool, a backend, on either device.
+// Runs sequences through a model step by step, as an engine would, with only rows, slots, a KV pool and a
+// backend, on either device.
 #pragma once
 
 #include <memory>
@@ -18,14 +18,14 @@
 namespace attend::test {
 
 struct Sequence {
-  std::vector<int32_t> tokens;  // prompt, then what was generated
+  std::vector<int32_t> tokens;  // prompt and generated tokens
   int num_prompt = 0;
   int num_computed = 0;
   RequestRow row;
-  int first_held_page = 0;  // of the half for layers with a window
+  int first_held_page = 0;  // in the half for layers with a window
 };
 
-// What a step computes of one sequence.
+// Number of tokens that a step computes for one sequence.
 struct Extension {
   Sequence* sequence;
   int num_new;
@@ -33,16 +33,17 @@ struct Extension {
 
 class GoldenDriver {
  public:
-  // For at most `max_reqs` sequences at once of `max_len` tokens, and `max_tokens` new tokens a step. K/V are
-  // stored in the dtype of the activations, where no other is given.
+  // Supports at most `max_reqs` sequences of `max_len` tokens and `max_tokens` new tokens per step. Without
+  // `kv_dtype`, K/V have the dtype of the activations.
   GoldenDriver(Model& model, const ModelPlacement& placement, const BackendEntry& backend, int page_size,
                int max_reqs, int max_len, int max_tokens, std::optional<DType> kv_dtype = {});
 
   Sequence begin(std::span<const int32_t> prompt);
   void end(const Sequence& sequence);
-  // f32 [all new tokens, vocab_size] on the host: the logits of each new token, sequence after sequence.
+  // Returns the logits of each new token, sequence after sequence: f32 [num_tokens, vocab_size] on the host.
   Tensor step(std::span<const Extension> extensions);
-  // As step() with logits of the last token of each sequence alone; appends the best token to each.
+  // Like step(), but with the logits of only the last token of each sequence; appends the most likely token
+  // to each.
   void decode(std::span<const Extension> extensions);
 
  private:
@@ -54,9 +55,9 @@ class GoldenDriver {
   Model& model_;
   ReqToTokenPool rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  std::unique_ptr<SwaSlots> window_slots_;  // null: the model has no window half
+  std::unique_ptr<SwaSlots> window_slots_;  // null: the model has no layers with a window among others
   std::optional<CacheStorage> storage_;
-  int widest_window_left_ = 0;  // of layers with a window
+  int widest_window_left_ = 0;  // largest window_left of all layers
   std::unique_ptr<AttentionBackend> attention_;
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;

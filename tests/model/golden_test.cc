@@ -1,6 +1,5 @@
-// attend against Hugging Face transformers: the tiny random models of tests/goldens (its README says what
-// each case holds), for every kind of backend, page size and way to batch, on the CPU and in three dtypes on
-// a GPU.
+// attend matches Hugging Face transformers on the tiny random models of tests/goldens (its README describes
+// the cases), for every kind of backend, page size and way to batch, on the CPU and in three dtypes on a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -40,10 +39,10 @@ struct Golden {
   int length() const { return static_cast<int>(prompt().size()); }
 };
 
-// Tolerances of a dtype for each prompt of a case, in parts of its largest logit. float32 is what the goldens
-// are computed in; of 16 bits the same math in that dtype, by transformers, is the measure: twice its error
-// on the same prompt, and one rounding of the largest logit. A prompt of few tokens is a small sample of such
-// an error, so float16 has a second one: bfloat16 rounds the same values eight times as coarsely.
+// Tolerances for each prompt of a case, relative to its largest logit. The goldens are computed in float32.
+// For 16-bit dtypes, the tolerance is twice the error of transformers in the same dtype on the same prompt,
+// plus one rounding of the largest logit. A short prompt is a small sample of that error, so float16 has a
+// second bound: an eighth of the error of bfloat16, which rounds eight times as coarsely.
 std::vector<float> tolerances_of(DType dtype, const std::filesystem::path& folder, size_t num_prompts) {
   if (dtype == DType::kF32) return std::vector<float>(num_prompts, 1e-4f);
   std::ifstream file(folder / "rounding.json");
@@ -71,12 +70,12 @@ std::vector<Golden> read_goldens(const std::filesystem::path& path) {
   return goldens;
 }
 
-// Backend, case, page size, where it runs and in what.
+// Backend, case, page size, and placement (device, dtype, mode).
 using Parameters = std::tuple<const char*, const char*, int, ModelPlacement>;
 
 class Goldens : public testing::TestWithParam<Parameters> {
  protected:
-  // Of the cache; none: the dtype of the activations.
+  // dtype of the KV cache; empty: dtype of the activations.
   virtual std::optional<DType> kv_dtype() const { return {}; }
 
   void SetUp() override {
@@ -88,7 +87,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
     ASSERT_GE(goldens_.size(), 4u);
     tolerances_ = tolerances_of(dtype(), folder, goldens_.size());
     ASSERT_EQ(tolerances_.size(), goldens_.size());
-    // e4m3 rounds 32 times as coarsely as bfloat16, and here one tensor of all that bfloat16 rounds.
+    // e4m3 rounds 32 times as coarsely as bfloat16, but only the KV cache is rounded to it.
     if (kv_dtype()) {
       const std::vector<float> of_bf16 = tolerances_of(DType::kBF16, folder, goldens_.size());
       for (size_t i = 0; i < tolerances_.size(); ++i) tolerances_[i] += 0x1p-4f / 0x1p-9f * of_bf16[i];
@@ -107,7 +106,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
                                        static_cast<int>(goldens_.size()), max_len, num_tokens, kv_dtype());
   }
 
-  // That the model computes in.
+  // dtype of the model's computation.
   static DType dtype() {
     const ModelPlacement& placement = std::get<ModelPlacement>(GetParam());
     return placement.rounds_x ? DType::kBF16 : placement.dtype;
@@ -120,7 +119,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
     return sequences;
   }
 
-  // Logits of tokens first .. first + num_new - 1 of a prompt, which are rows row .. of `logits`.
+  // Checks the logits of tokens first .. first + num_new - 1 of a prompt, which start at `row` of `logits`.
   void expect_logits(size_t prompt, int first, int num_new, const Tensor& logits, int64_t row) {
     const View<float> expected = goldens_[prompt].logits.span<float>();
     float largest = 0.0f, error = 0.0f;
@@ -130,14 +129,14 @@ class Goldens : public testing::TestWithParam<Parameters> {
                                                   static_cast<size_t>(num_new) * vocab_size);
     for (size_t i = 0; i < got.size(); ++i) {
       const float difference = std::abs(got[i] - expected[static_cast<size_t>(first) * vocab_size + i]);
-      // A NaN is an error that no maximum sees.
+      // A NaN compares false; std::max would drop it.
       error = difference <= error ? error : difference;
     }
     EXPECT_LE(error, tolerances_[prompt] * largest)
         << "prompt " << prompt << ", tokens " << first << " to " << first + num_new - 1;
   }
 
-  // Extends every sequence by some tokens of its prompt, in one step.
+  // Extends every sequence by the given number of prompt tokens in one step.
   void prefill(std::vector<Sequence>& sequences, const std::vector<int>& num_new) {
     std::vector<Extension> extensions;
     std::vector<size_t> prompts;
@@ -151,7 +150,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
     for (size_t i = 0; i < extensions.size(); ++i) {
       const auto [sequence, n] = extensions[i];
       expect_logits(prompts[i], sequence->num_computed - n, n, logits, row);
-      // The token that decoding starts from.
+      // Appends the first generated token.
       if (sequence->num_computed == sequence->num_prompt) {
         const auto last = logits.view()[row + n - 1].span<float>();
         sequence->tokens.push_back(static_cast<int32_t>(std::ranges::max_element(last) - last.begin()));
@@ -160,7 +159,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
     }
   }
 
-  // Decodes until each sequence has as many tokens as its golden, then compares and ends them.
+  // Decodes until each sequence has the length of its golden. Then compares and ends all sequences.
   void decode_and_end(std::vector<Sequence>& sequences) {
     for (;;) {
       std::vector<Extension> extensions;
@@ -176,7 +175,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
   void end(size_t prompt, const Sequence& sequence) {
     const auto generated = std::span(sequence.tokens).subspan(static_cast<size_t>(sequence.num_prompt));
     const auto expected = goldens_[prompt].greedy.span<int32_t>();
-    // Where roundings differ, so may the tokens, and all that follow.
+    // In 16 bits, rounding can change a token and thus all later ones.
     if (dtype() == DType::kF32 && !kv_dtype()) {
       EXPECT_TRUE(std::ranges::equal(generated, expected)) << "greedy tokens of prompt " << prompt;
     }
@@ -184,7 +183,7 @@ class Goldens : public testing::TestWithParam<Parameters> {
   }
 
   std::vector<Golden> goldens_;
-  std::vector<float> tolerances_;  // of each prompt, in parts of its largest logit
+  std::vector<float> tolerances_;  // per prompt, relative to its largest logit
   std::unique_ptr<Model> model_;
   std::unique_ptr<GoldenDriver> driver_;
 };
@@ -202,7 +201,7 @@ TEST_P(Goldens, SinglePromptsMatchTransformers) {
     Sequence sequence = driver_->begin(goldens_[i].prompt());
     const std::vector<Extension> whole{{&sequence, goldens_[i].length()}};
     expect_logits(i, 0, goldens_[i].length(), driver_->step(whole), 0);
-    // The last token once more, by decode(), would store it twice; the first new token is the golden's.
+    // decode() would store the last prompt token twice, so the first new token is taken from the golden.
     sequence.tokens.push_back(goldens_[i].greedy.span<int32_t>()[0]);
     const std::vector<Extension> next{{&sequence, 1}};
     while (std::ssize(sequence.tokens) < goldens_[i].length() + num_greedy(goldens_[i]))
@@ -223,7 +222,7 @@ TEST_P(Goldens, ChunkedPrefillMatchesTransformers) {
   decode_and_end(sequences);
 }
 
-// Over latent rows that say how they are scaled.
+// KV cache of latent rows with scales.
 class ScaledRowGoldens : public Goldens {
  protected:
   std::optional<DType> kv_dtype() const override { return DType::kU8; }
@@ -299,38 +298,38 @@ constexpr const char* kCases[] = {"llama-gqa4-hd32",
                                   "qwen3-moe-some-dense",
                                   "qwen3-moe-sparse-step",
                                   "mixtral-top2"};
-// What others have too, in another arrangement.
-constexpr const char* kArrangedCases[] = {"gemma-first",
-                                          "glm-interleaved-rope",
-                                          "ernie4-5-biases",
-                                          "internlm3-biases",
-                                          "exaone4-some-layers-rotate",
-                                          "exaone4-all-full",
-                                          "smollm3-some-layers-rotate",
-                                          "olmo3-windows-yarn",
-                                          "granite-multipliers",
-                                          "granite-bf16-tied",
-                                          "ministral3-temperature",
-                                          "mistral3-multimodal",
-                                          "qwen2-5-vl-flat",
-                                          "qwen3-vl-nested",
-                                          "qwen3-vl-moe-fused",
-                                          "olmoe-top3",
-                                          "minimax-m2-partial",
-                                          "glm4-moe-norms",
-                                          "glm4-moe-plain",
-                                          "dots1-groups",
-                                          "llama-mqa24-hd16"};
-// Multi-head latent attention. Prompts are expanded, unless a token's bits may depend on itself alone: then
-// all steps are absorbed. The reference takes its time over 576 numbers a key.
+// Architectures that combine the parts of others.
+constexpr const char* kVariantCases[] = {"gemma-first",
+                                         "glm-interleaved-rope",
+                                         "ernie4-5-biases",
+                                         "internlm3-biases",
+                                         "exaone4-some-layers-rotate",
+                                         "exaone4-all-full",
+                                         "smollm3-some-layers-rotate",
+                                         "olmo3-windows-yarn",
+                                         "granite-multipliers",
+                                         "granite-bf16-tied",
+                                         "ministral3-temperature",
+                                         "mistral3-multimodal",
+                                         "qwen2-5-vl-flat",
+                                         "qwen3-vl-nested",
+                                         "qwen3-vl-moe-fused",
+                                         "olmoe-top3",
+                                         "minimax-m2-partial",
+                                         "glm4-moe-norms",
+                                         "glm4-moe-plain",
+                                         "dots1-groups",
+                                         "llama-mqa24-hd16"};
+// Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
+// absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
 constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3",
                                      "glm4-moe-lite"};
 
-// Sinks, chunks: what not every contract has.
+// Sinks and chunks, which not every backend supports.
 constexpr const char* kSinksAndChunks[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
                                            "llama4-interleaved"};
-// What transformers computes from the numbers that the bits stand for.
+// The goldens are computed by transformers from the dequantized weights.
 constexpr const char* kQuantizedCases[] = {
     "llama-fp8-tensor",      "llama-fp8-channel",    "qwen3-fp8-blocks",      "llama-awq",
     "qwen2-gptq-act-order",  "llama-gptq-v2",        "llama-int4-packed",     "llama-int4-packed-zeros",
@@ -343,16 +342,16 @@ INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu"), testing::ValuesIn(kCases),
                                           testing::Values(1, 16, 64), testing::Values(kOnCpu)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(Arranged, Goldens,
-                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kArrangedCases),
+INSTANTIATE_TEST_SUITE_P(Variants, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kVariantCases),
                                           testing::Values(16), testing::Values(kOnCpu, kDeterministic)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(ArrangedOnGpu, Goldens,
-                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kArrangedCases),
+INSTANTIATE_TEST_SUITE_P(VariantsOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kVariantCases),
                                           testing::Values(64), testing::ValuesIn(kOnGpu)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(ArrangedDeterministicOnGpu, Goldens,
-                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kArrangedCases),
+INSTANTIATE_TEST_SUITE_P(VariantsDeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kVariantCases),
                                           testing::Values(16), testing::ValuesIn(kDeterministicOnGpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(TransformersOnCpu, Goldens,
@@ -364,13 +363,13 @@ INSTANTIATE_TEST_SUITE_P(TransformersByTrtllmOnCpu, Goldens,
                          testing::Combine(testing::Values("trtllm_mha"), testing::ValuesIn(kSinksAndChunks),
                                           testing::Values(16, 64), testing::Values(kOnCpu)),
                          name_of);
-// Activations rounded to bfloat16 before they meet weights of 16 bits.
+// Activations are rounded to bfloat16 before they are multiplied by 16-bit weights.
 INSTANTIATE_TEST_SUITE_P(TransformersRoundedOnCpu, Goldens,
                          testing::Combine(testing::Values("cpu"),
                                           testing::Values("llama-bf16", "gemma2-bf16"), testing::Values(16),
                                           testing::ValuesIn(kRounded)),
                          name_of);
-// Chunks of 16, as virtual requests: pages have to divide them.
+// Chunks of 16 as virtual requests; the page size must divide the chunk.
 INSTANTIATE_TEST_SUITE_P(TransformersByVirtualBatches, Goldens,
                          testing::Combine(testing::Values("local_batches"),
                                           testing::Values("llama4-chunks", "llama4-interleaved"),
@@ -401,7 +400,7 @@ INSTANTIATE_TEST_SUITE_P(MlaByIndex, Goldens,
                                           testing::ValuesIn(kMlaCases), testing::Values(1, 64),
                                           testing::ValuesIn(kEitherForm)),
                          name_of);
-// Those whose contracts have pages of their own.
+// Backends with fixed page sizes.
 INSTANTIATE_TEST_SUITE_P(MlaPages1, Goldens,
                          testing::Combine(testing::Values("fa4"), testing::ValuesIn(kMlaCases),
                                           testing::Values(1), testing::ValuesIn(kEitherForm)),
@@ -427,7 +426,7 @@ INSTANTIATE_TEST_SUITE_P(MlaOnGpu, ScaledRowGoldens,
                          testing::Combine(testing::Values("triton", "flashmla"), testing::ValuesIn(kMlaCases),
                                           testing::Values(64), testing::ValuesIn(kOnGpu)),
                          name_of);
-// A backend of each kind of index: request rows, page table, CSR.
+// One backend per kind of index: request rows, page table, CSR.
 INSTANTIATE_TEST_SUITE_P(TransformersOnGpu, Goldens,
                          testing::Combine(testing::Values("triton", "fa3", "flashinfer"),
                                           testing::ValuesIn(kCases), testing::Values(1, 64),
@@ -467,16 +466,16 @@ INSTANTIATE_TEST_SUITE_P(TransformersDeterministicOnGpu, Goldens,
                                           testing::Values(16), testing::ValuesIn(kDeterministicOnGpu)),
                          name_of);
 
-// A case's config with one field changed: what its model gives then is not what transformers gave.
+// A case with one changed field in its config, which must change the logits.
 struct ChangedConfig {
   const char* name;
   const char* from;
   const char* to;
 };
 
-class ChangedGoldens : public testing::TestWithParam<ChangedConfig> {};
+class ChangedConfigs : public testing::TestWithParam<ChangedConfig> {};
 
-TEST_P(ChangedGoldens, ChangeTheLogits) {
+TEST_P(ChangedConfigs, ChangeTheLogits) {
   const auto [name, from, to] = GetParam();
   const std::filesystem::path folder = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
   std::ifstream file(folder / "config.json");
@@ -496,7 +495,7 @@ TEST_P(ChangedGoldens, ChangeTheLogits) {
     largest = std::max(largest, std::abs(golden.logits.span<float>()[i]));
     error = std::max(error, std::abs(logits.span<float>()[i] - golden.logits.span<float>()[i]));
   }
-  EXPECT_GT(error, 1e-3f * largest) << "ten times the tolerance";
+  EXPECT_GT(error, 1e-3f * largest) << "the change is smaller than ten times the tolerance";
 }
 
 constexpr ChangedConfig kChangedConfigs[] = {
@@ -532,7 +531,7 @@ constexpr ChangedConfig kChangedConfigs[] = {
      "\"rope_scaling\": {\"rope_type\": \"default\"}, \"layer_types\""},
 };
 
-INSTANTIATE_TEST_SUITE_P(Every, ChangedGoldens, testing::ValuesIn(kChangedConfigs));
+INSTANTIATE_TEST_SUITE_P(Every, ChangedConfigs, testing::ValuesIn(kChangedConfigs));
 INSTANTIATE_TEST_SUITE_P(MlaOnGpu, Goldens,
                          testing::Combine(testing::Values("triton", "fa3", "flashinfer"),
                                           testing::ValuesIn(kMlaCases), testing::Values(1, 64),

@@ -1,4 +1,4 @@
-// Parts of a quantized weight as one, in host memory in place of a GPU's.
+// JoinedWeight joins the parts of a quantized weight. The test uses host memory instead of GPU memory.
 #include "attend/model/weights/join_parts.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ void copy_bytes(const TensorView& from, const TensorView& to) {
   std::memcpy(to.data, from.data, from.num_bytes());
 }
 
-// Rows of the parts' outputs, one after another.
+// Joins parts with the given rows of outputs, and compares the rows of the result with those of the parts.
 void expect_joins(std::vector<Format> formats, std::vector<int64_t> rows, int64_t common_rows) {
   std::vector<std::unique_ptr<TestWeight>> parts;
   int64_t num_rows = 0;
@@ -62,19 +62,19 @@ TEST(JoinedWeight, HasTheRowsOfItsParts) {
     expect_joins({format}, {48, 16, 17}, 16);
   expect_joins({kTensor, kChannel}, {48, 16, 17}, 16);
   expect_joins({kInt4, kInt4Zeros}, {48, 16, 17}, 16);
-  // Blocks that parts end with, blocks that they end within, and a part that is less than a block.
+  // Parts that end at the end of a block, parts that end within a block, and a part smaller than a block.
   expect_joins({kBlocks}, {256, 128, 100}, 128);
   expect_joins({kBlocks}, {200, 64, 100}, 8);
   expect_joins({kBlocks}, {64, 64, 300}, 64);
 }
 
-TEST(JoinedWeight, OfOnePartIsThatPart) {
+TEST(JoinedWeight, WithOnePartEqualsThatPart) {
   for (const Format& format : {kTensor, kChannel, kBlocks, kInt4Zeros, kReordered, kMxFp4})
     expect_joins({format}, {200}, 0);
 }
 
-// Gate and up of each of three experts, whose inputs are in an order of their own.
-TEST(JoinedWeight, OfExpertsHasAnOrderForEach) {
+// Gate and up of three experts; each expert has its own order of inputs.
+TEST(JoinedWeight, HasAnInputOrderPerExpert) {
   constexpr int64_t kExperts = 3, kRows = 16, kColumns = 128;
   std::vector<std::unique_ptr<TestWeight>> parts;
   for (int64_t i = 0; i < 2 * kExperts; ++i) {
@@ -95,28 +95,28 @@ TEST(JoinedWeight, OfExpertsHasAnOrderForEach) {
   other.add(parts[0]->view, "gate of expert 0");
   EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,
                                              [&] { other.add(parts[2]->view, "up of expert 0"); }),
-              testing::HasSubstr("up of expert 0: inputs in another order than those of the expert's gate"));
+              testing::HasSubstr("up of expert 0: input order differs from the expert's gate"));
   const auto plain = random_weight(kInt4Zeros, kRows, kColumns);
   EXPECT_THAT(
       testing_support::error_message(ErrorCode::kUnsupported, [&] { other.add(plain->view, "in order"); }),
       testing::HasSubstr("in order: int4"));
 }
 
-TEST(JoinedWeight, RejectsPartsOfAnotherKind) {
+TEST(JoinedWeight, RejectsPartsOfAnotherFormat) {
   const auto error_text = [](const Format& one, const Format& other) {
     return testing_support::error_message(ErrorCode::kUnsupported, [&] {
       expect_joins({one, other}, {32, 32}, 32);
     });
   };
-  EXPECT_THAT(error_text(kInt4, kReordered), testing::HasSubstr("inputs in another order"));
+  EXPECT_THAT(error_text(kInt4, kReordered), testing::HasSubstr("reordered inputs"));
   EXPECT_THAT(error_text(kInt4, {WeightFormat::kInt4, 1, 64, DType::kF16}), testing::HasSubstr("float16"));
   EXPECT_THAT(error_text(kInt4, {WeightFormat::kInt4, 1, 32, DType::kBF16}),
               testing::HasSubstr("part: int4 weight[32, 256], groups of 1 x 32"));
   EXPECT_THAT(error_text(kMxFp4, kTensor), testing::HasSubstr("fp8 weight"));
 }
 
-// As of a checkpoint whose layers have several formats.
-TEST(JoinedWeight, RejectsBlocksOfAnotherHeight) {
+// Checkpoints can store layers in several formats.
+TEST(JoinedWeight, RejectsBlocksOfAnotherSize) {
   constexpr Format kLowBlocks{WeightFormat::kFp8, 64, 128, DType::kF32};
   for (const auto& [one, other] : {std::pair(kBlocks, kLowBlocks), std::pair(kLowBlocks, kBlocks)}) {
     EXPECT_THAT(testing_support::error_message(ErrorCode::kUnsupported,

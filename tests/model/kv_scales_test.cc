@@ -1,4 +1,4 @@
-// k_scale and v_scale of a checkpoint.
+// k_scale and v_scale tensors of a checkpoint.
 #include <gtest/gtest.h>
 
 #include <limits>
@@ -58,7 +58,7 @@ TEST(KvScalesOfACheckpoint, DefaultToOneAndAreSharedByKAndV) {
   EXPECT_EQ(scales[2].k, 1.0f);
 }
 
-// V is a part of the row of latent attention, which is stored by one scale.
+// Latent attention stores K and V in one row, which has one scale.
 TEST(KvScalesOfACheckpoint, UseTheKScaleForLatentAttention) {
   const std::vector<KvScales> scales = scales_of(
       {kv_scale("0.self_attn.k_proj.k_scale", 0.5f), kv_scale("0.self_attn.v_proj.v_scale", 0.25f),
@@ -87,7 +87,7 @@ TEST(KvScalesOfACheckpoint, RejectInvalidValues) {
   expect_error(ErrorCode::kCorruptFile, {"2 elements: expected one"}, [&] { scales_of({two}); });
 }
 
-TEST(KvScalesOfACheckpoint, ReachTheLayersOfEveryKindOfPool) {
+TEST(KvScalesOfACheckpoint, AreSetInTheLayersOfEveryKindOfPool) {
   const std::vector<KvScales> scales = {{1.0f, 2.0f}, {3.0f, 4.0f}, {5.0f, 6.0f}};
   const auto layer_of = [](int layer, int window_left) {
     return CacheSpec{.kind = window_left < 0 ? CacheKind::kFull : CacheKind::kWindow,

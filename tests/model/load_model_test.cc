@@ -31,7 +31,7 @@ std::string config_json(bool tied) {
          std::string(tied ? "true" : "false") + "}";
 }
 
-// What a Llama of this config has, by the names that transformers gives.
+// Tensors of a Llama with this config, under the names of transformers.
 std::vector<TestTensor> tiny_llama() {
   const std::string layer = "model.layers.0.";
   return {make_tensor("model.embed_tokens.weight", {kVocab, kHidden}),
@@ -88,7 +88,7 @@ TEST(LoadModel, LoadsEveryTensorAndReportsProgress) {
   EXPECT_EQ(model->spec().architecture, "LlamaForCausalLM");
 }
 
-TEST(LoadModel, NeedsNoFiles) {
+TEST(LoadModel, LoadsTensorsFromMemory) {
   test::MemoryCheckpoint checkpoint;
   checkpoint.config_text = config_json(false);
   for (const TestTensor& stored : tiny_llama()) {
@@ -104,7 +104,7 @@ TEST(LoadModel, NeedsNoFiles) {
   EXPECT_EQ(load_model(checkpoint.open_tensors(), spec, {}, {})->weight_bytes(), bytes_of_all(tiny_llama()));
 }
 
-// A file of zeros without their data on the disk, but for its header.
+// Writes a sparse file: only its header takes space on the disk, its tensors are zeros.
 void write_sparse(const TempDir& dir, const std::vector<TestTensor>& tensors, const std::string& large,
                   int64_t rows) {
   std::string header;
@@ -125,7 +125,7 @@ void write_sparse(const TempDir& dir, const std::vector<TestTensor>& tensors, co
   std::filesystem::resize_file(file, std::filesystem::file_size(file) + end);
 }
 
-// Memory of this process that no file is behind.
+// Memory of this process that is not mapped from a file.
 size_t anonymous_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string word; status >> word;)
@@ -137,7 +137,7 @@ size_t anonymous_bytes() {
   return 0;
 }
 
-// As a checkpoint of 60 GB, of which this is a piece.
+// Uses a sparse file, since a large checkpoint would not fit on the disk.
 TEST(LoadModel, MapsALargeFileWithoutCopiesAndReportsProgress) {
   constexpr int64_t kRows = int64_t{1} << 24;
   const TempDir dir;
@@ -157,7 +157,7 @@ TEST(LoadModel, MapsALargeFileWithoutCopiesAndReportsProgress) {
   const size_t large_bytes = static_cast<size_t>(kRows) * kHidden * 2;
   EXPECT_GT(done, large_bytes);
   EXPECT_EQ(done, total);
-  EXPECT_GT(calls, 2 * tiny_llama().size()) << "a bar that stands still for a whole tensor";
+  EXPECT_GT(calls, 2 * tiny_llama().size()) << "progress must be reported within large tensors";
   EXPECT_LT(anonymous_bytes(), before + large_bytes / 8);
   ASSERT_GT(before, 0u) << "/proc/self/status has no RssAnon";
 }
@@ -176,11 +176,11 @@ TEST(LoadModel, RejectsAFileWithFewerLayersThanItsConfig) {
   dir.write("model.safetensors", safetensors_bytes(tiny_llama()));
   expect_error(ErrorCode::kNotFound,
                {"no tensor \"model.layers.1.input_layernorm.weight\" and 17 more",
-                "LlamaForCausalLM with num_hidden_layers 3 by config.json needs 30"},
+                "LlamaForCausalLM with num_hidden_layers 3 in config.json needs 30"},
                [&] { load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto); });
 }
 
-TEST(LoadModel, RejectsEachTensorOfAnotherShapeBeforeAnyIsRead) {
+TEST(LoadModel, RejectsATensorOfAnotherShapeBeforeReadingWeights) {
   for (const TestTensor& tensor : tiny_llama()) {
     std::vector<int64_t> longer = tensor.shape, deeper = tensor.shape;
     ++longer[0];
@@ -191,7 +191,7 @@ TEST(LoadModel, RejectsEachTensorOfAnotherShapeBeforeAnyIsRead) {
                     "expected [" + std::to_string(tensor.shape[0]), "config.json"},
                    [&] {
                      load(replaced(tiny_llama(), make_tensor(tensor.name, shape)), false,
-                          [](size_t, size_t) { FAIL() << "read a weight of a model that is refused"; });
+                          [](size_t, size_t) { FAIL() << "weights were read before the error"; });
                    });
   }
 }
@@ -302,8 +302,8 @@ std::vector<TestTensor> with_more(const std::vector<std::string>& names) {
 }
 
 TEST(LoadModel, RejectsUnusedLayerTensors) {
-  const auto no_progress = [](size_t, size_t) { FAIL() << "read a weight of a model that is refused"; };
-  // A norm of q makes it a Qwen 3, a bias is one that the config denies.
+  const auto no_progress = [](size_t, size_t) { FAIL() << "weights were read before the error"; };
+  // The norm of q belongs to Qwen 3; the config has no bias.
   for (const char* part : {"self_attn.q_norm.weight", "self_attn.q_proj.bias"}) {
     const std::string name = std::string("model.layers.0.") + part;
     expect_error(ErrorCode::kCorruptFile,
@@ -331,7 +331,7 @@ TEST(LoadModel, RejectsQuantizedWeightsWithoutAConfig) {
   }
 }
 
-// down_proj as GPTQ packs it, beside plain ones.
+// down_proj in the packing of GPTQ, other weights unquantized.
 std::vector<TestTensor> gptq_llama() {
   const std::string mlp = "model.layers.0.mlp.";
   std::vector<TestTensor> tensors = without(tiny_llama(), mlp + "down_proj.weight");
@@ -351,11 +351,11 @@ TEST(LoadModel, WarnsAboutAQuantizationConfigWithoutQuantizedWeights) {
   testing::internal::CaptureStderr();
   load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
   EXPECT_NE(testing::internal::GetCapturedStderr().find(
-                "speaks of fp8 (fp8), but no weight of the files is quantized"),
+                "has a quantization_config for fp8 (fp8), but no weight in the files is quantized"),
             std::string::npos);
 }
 
-// A golden whose file has other names for the tensors that begin so.
+// Copies a golden and renames the tensors with this prefix.
 void copy_without(const std::string& golden, const std::string& first, const TempDir& dir) {
   const auto from = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / golden;
   std::ifstream file(from / "model.safetensors", std::ios::binary);
@@ -368,7 +368,7 @@ void copy_without(const std::string& golden, const std::string& first, const Tem
   dir.write("model.safetensors", weights);
 }
 
-TEST(LoadModel, NamesAMissingTensorByTheCheckpointsScheme) {
+TEST(LoadModel, NamesAMissingTensorAsTheCheckpointWould) {
   const auto expect_missing = [](const std::string& golden, const std::string& stem,
                                  const std::string& tensor) {
     const TempDir dir;
@@ -397,7 +397,7 @@ TEST(LoadModel, CountsCopiedQuantizedWeights) {
             size_t{32} * kHidden / 2 + kHidden * sizeof(F16));
 }
 
-// As a plain one: a head of its own wins over a config that ties it.
+// A separate head tensor overrides a config that ties the head to the embedding, as for unquantized weights.
 TEST(LoadModel, AcceptsAQuantizedHeadOfATiedModel) {
   std::vector<TestTensor> tensors = without(gptq_llama(), "lm_head.weight");
   const TempDir tied;
@@ -431,12 +431,12 @@ TEST(LoadModel, WarnsOnceAboutTensorsOutsideTheLayers) {
             bytes_of_all(tiny_llama()));
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_NE(
-      log.find("LlamaForCausalLM does not use are left out: mtp.norm, scale, vision_tower.encoder (2)\n"),
+      log.find("LlamaForCausalLM does not use are not loaded: mtp.norm, scale, vision_tower.encoder (2)\n"),
       std::string::npos)
       << log;
 }
 
-// The tiny Llama as the text of a Gemma 3, whose names begin in another way.
+// The tiny Llama as the text model of a Gemma 3, with other prefixes of tensor names.
 std::vector<TestTensor> tiny_gemma3(const std::string& prefix) {
   std::vector<TestTensor> tensors;
   for (TestTensor tensor : without(tiny_llama(), "lm_head.weight")) {
@@ -451,7 +451,7 @@ std::vector<TestTensor> tiny_gemma3(const std::string& prefix) {
   return tensors;
 }
 
-TEST(LoadModel, FindsTheTextOfAMultimodalModelUnderEachOfItsNames) {
+TEST(LoadModel, FindsTheTextModelOfAMultimodalModelUnderEachPrefix) {
   for (const char* prefix : {"language_model.model.", "model.language_model.", "model."}) {
     const TempDir dir;
     dir.write("config.json",
@@ -462,10 +462,10 @@ TEST(LoadModel, FindsTheTextOfAMultimodalModelUnderEachOfItsNames) {
       dir.write("model.safetensors", safetensors_bytes(tensors));
       return load_model(dir.path(), read_config(dir.path()), LoadFormat::kAuto);
     };
-    // Norms are placed in float32.
+    // Norms are converted to float32.
     constexpr size_t kNormBytes = (5 * kHidden + 2 * 4) * 2;
     EXPECT_EQ(load_it(tiny_gemma3(prefix))->weight_bytes(), bytes_of_all(tiny_gemma3(prefix)) + kNormBytes);
-    // A head has a prefix of its own.
+    // The head has its own prefix.
     std::vector<TestTensor> with_head = tiny_gemma3(prefix);
     const bool is_published = std::string_view(prefix).starts_with("language_model.");
     with_head.push_back(
@@ -480,7 +480,7 @@ TEST(LoadModel, FindsTheTextOfAMultimodalModelUnderEachOfItsNames) {
   }
 }
 
-// A Qwen3-MoE of one layer, whose config has two experts, with so many in its file.
+// A Qwen3-MoE with one layer. Its config has two experts, its file `num_experts`.
 std::unique_ptr<Model> load_experts(int num_experts, std::string_view missing = "") {
   const std::string layer = "model.layers.0.";
   std::vector<TestTensor> tensors = tiny_llama();
@@ -513,7 +513,7 @@ TEST(LoadModel, RejectsFilesWithMoreOrFewerExpertsThanTheConfig) {
   expect_error(ErrorCode::kNotFound, {"model.layers.0.mlp.experts.0.down_proj.weight"},
                [] { load_experts(2, "model.layers.0.mlp.experts.0.down_proj.weight"); });
   expect_error(ErrorCode::kCorruptFile,
-               {"model.layers.0.mlp.experts.2.down_proj.weight", "no such tensor by config.json",
+               {"model.layers.0.mlp.experts.2.down_proj.weight", "no such tensor according to config.json",
                 "mlp.gate.weight, mlp.experts.0.gate_proj.weight to mlp.experts.1.up_proj.weight, "
                 "mlp.experts.0.down_proj.weight"},
                [] { load_experts(3); });
@@ -524,7 +524,7 @@ TEST(LoadModel, CountsTheBytesOfExperts) {
   EXPECT_EQ(load(tiny_llama())->expert_bytes(), 0u);
 }
 
-TEST(LoadModel, TiedEmbeddingsNeedNoLmHead) {
+TEST(LoadModel, TiedEmbeddingsRequireNoLmHead) {
   const auto tensors = without(tiny_llama(), "lm_head.weight");
   EXPECT_EQ(load(tensors, true)->weight_bytes(), bytes_of_all(tensors)) << "the shared tensor counts once";
 }
@@ -533,14 +533,14 @@ TEST(LoadModel, LmHeadTensorOverridesTying) {
   EXPECT_EQ(load(tiny_llama(), true)->weight_bytes(), bytes_of_all(tiny_llama()));
 }
 
-TEST(LoadModel, RejectsAnArchitectureThatItDoesNotKnow) {
+TEST(LoadModel, RejectsAnUnknownArchitecture) {
   ModelSpec config;
   config.architecture = "MambaForCausalLM";
   expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "LlamaForCausalLM"},
                [&] { load_model("nowhere", config, LoadFormat::kDummy); });
 }
 
-TEST(LoadModel, DummyNeedsOnlyTheConfig) {
+TEST(LoadModel, DummyWeightsRequireOnlyTheConfig) {
   const TempDir dir;
   dir.write("config.json", config_json(false));
   size_t done = 0, total = 1;

@@ -1,4 +1,4 @@
-// Weights of files and made-up ones, as slots take them.
+// Loading of stored and dummy weights into slots.
 #include "attend/model/weights/load_weights.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ using test::safetensors_bytes;
 using test::TempDir;
 using test::TestTensor;
 
-// A slot of tensors as parts, which are placed into `into`.
+// A slot of these parts that stores its tensors in `into`.
 WeightSlot slot_of(std::vector<WeightPart> parts, int64_t columns, std::vector<TensorView>& into,
                    WeightUse use = WeightUse::kLinear) {
   return {.parts = std::move(parts),
@@ -50,7 +50,7 @@ TEST(MapWeights, KeepsDtypeAndMappingOfEachPart) {
 TEST(MapWeights, LoadsAZeroCenteredNormAsOnePlusWeightInFloat32) {
   const TempDir dir;
   TestTensor norm = make_tensor("n", {2}, "BF16");
-  // 0.00296 in bfloat16, which vanishes beside 1 there, and -0.5.
+  // 0.00296 in bfloat16, which would be lost in 1 + 0.00296 in bfloat16, and -0.5.
   const uint16_t bits[] = {0x3b42, 0xbf00};
   std::memcpy(norm.data.data(), bits, sizeof bits);
   dir.write("model.safetensors", safetensors_bytes(std::vector<TestTensor>{norm}));
@@ -80,7 +80,7 @@ TEST(MapWeights, ScalesANormInFloat32) {
   EXPECT_EQ(placed[0].as<float>()[1], 0.3f * -0.5f);
 }
 
-// Mean and deviation of a tensor.
+// Mean and standard deviation of a tensor.
 std::pair<double, double> moments(const TensorView& tensor) {
   double sum = 0.0, squares = 0.0;
   visit_float_dtype(tensor.dtype, [&](auto tag) {
@@ -110,7 +110,7 @@ TEST(DummyWeights, AreSmallRandomAndNormsAreAboutOne) {
   }
 }
 
-TEST(DummyWeights, AreTheSameEachTimeAndDifferentFromTensorToTensor) {
+TEST(DummyWeights, AreReproducibleAndDifferPerTensor) {
   std::vector<TensorView> a, b, again;
   const LoadedWeights two = make_dummy_weights(
       std::vector<WeightSlot>{slot_of({{"a", 100'000}}, 0, a), slot_of({{"b", 100'000}}, 0, b)}, DType::kF32,
@@ -121,10 +121,10 @@ TEST(DummyWeights, AreTheSameEachTimeAndDifferentFromTensorToTensor) {
   EXPECT_TRUE(std::ranges::equal(first, again.at(0).span<float>()));
   double dot = 0.0;
   for (size_t i = 0; i < 100'000; ++i) dot += double{first[i]} * second[i];
-  EXPECT_NEAR(dot / (100'000 * 0.02 * 0.02), 0.0, 0.02) << "correlation";
+  EXPECT_NEAR(dot / (100'000 * 0.02 * 0.02), 0.0, 0.02) << "the tensors are correlated";
 }
 
-TEST(DummyWeights, PartsHaveTheValuesOfTheWhole) {
+TEST(DummyWeights, PartsEqualTheWholeTensor) {
   std::vector<TensorView> whole, parts;
   const LoadedWeights one =
       make_dummy_weights(std::vector<WeightSlot>{slot_of({{"w", 7}}, 5, whole)}, DType::kF32, Device{}, {});

@@ -1,12 +1,12 @@
-// A backend without a rule for chunks of its own: its layers that attend in chunks do so over virtual
-// batches, as the documents of SGLang say (kernels/metadata/adapters.h).
+// A backend without native support for chunked attention: its chunked layers run over virtual batches, as
+// documented by SGLang (kernels/metadata/adapters.h).
 #pragma once
 
 #include "attend/attention/backend.h"
 
 namespace attend::test {
 
-// On the CPU; pages that divide the chunk.
+// Runs on the CPU. The page size must divide the chunk.
 extern const BackendEntry kLocalBatches;
 
 }  // namespace attend::test

@@ -1,4 +1,4 @@
-// Which form of latent attention a step takes, and the chunks of a prefix.
+// Choice between absorbed and expanded latent attention for a step, and the chunks of a prefix.
 #include "attend/model/modules/mla_path.h"
 
 #include <gtest/gtest.h>
@@ -41,19 +41,19 @@ TEST(PrefixInfo, CountsKeysPairsAndTheLongestPrefix) {
   EXPECT_EQ(prefix.max_prefix_len, 7);
 }
 
-TEST(MlaPath, CountsTheProductsOfEitherForm) {
+TEST(MlaPath, CountsTheMultiplicationsOfBothForms) {
   const ForwardBatch batch = batch_of_extents({{1024, 512}});
   const int64_t pairs = 512 * 512 + 512 * 513 / 2;
   EXPECT_DOUBLE_EQ(absorbed_products(kV3Spec, 512, *batch.prefix), 512.0 * 256 * 512 + 1088.0 * pairs);
   EXPECT_DOUBLE_EQ(expanded_products(kV3Spec, *batch.prefix), 1024.0 * 256 * 512 + 320.0 * pairs);
 }
 
-TEST(MlaPath, ExpandsPromptsAndNotAFewTokensAfterALongPrefix) {
+TEST(MlaPath, ExpandsPromptsButNotAFewTokensAfterALongPrefix) {
   EXPECT_TRUE(use_expanded(kV3Spec, batch_of_extents({{2048, 2048}, {7, 7}}), false));
   EXPECT_TRUE(use_expanded(kV3Spec, batch_of_extents({{8192 + 1024, 1024}}), false));
   EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents({{8192 + 16, 16}}), false));
   EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents({{512, 512}, {65536, 1}}), false))
-      << "one decodes beside it";
+      << "another request decodes in the same step";
 }
 
 TEST(MlaPath, IsAbsorbedInDeterministicModeOrWithoutSupport) {
@@ -63,20 +63,20 @@ TEST(MlaPath, IsAbsorbedInDeterministicModeOrWithoutSupport) {
   EXPECT_FALSE(use_expanded(kV3Spec, batch_of_extents(prompt, ForwardMode::kDecode), false));
   ForwardBatch unknown = batch_of_extents(prompt);
   unknown.prefix.reset();
-  EXPECT_FALSE(use_expanded(kV3Spec, unknown, false)) << "the host knows no lengths";
+  EXPECT_FALSE(use_expanded(kV3Spec, unknown, false)) << "the host has no lengths";
   MlaSpec wide = kV3Spec;
   wide.nope_dim = 256;
-  EXPECT_FALSE(use_expanded(wide, batch_of_extents(prompt), false)) << "heads of 320: no kernel has them";
+  EXPECT_FALSE(use_expanded(wide, batch_of_extents(prompt), false)) << "no kernel supports heads of 320";
 }
 
-// Four requests, 256 keys of each at a time.
+// Four requests with chunks of 256 keys each.
 TEST(MlaPath, SplitsPrefixesIntoChunksThatFit) {
   const ForwardBatch batch = batch_of_extents({{256 + 1, 1}, {512 + 1, 1}, {768 + 1, 1}, {1024 + 1, 1}});
   const PrefixChunks chunks = prefix_chunks(batch, 1024);
   EXPECT_EQ(chunks.keys_per_request, 256);
   EXPECT_EQ(chunks.num_chunks, 4);
   EXPECT_EQ(prefix_chunks(batch_of_extents({{9, 9}}), 1024).num_chunks, 0);
-  EXPECT_EQ(prefix_chunks(batch, 4).num_chunks, 1024) << "a key of each at a time";
+  EXPECT_EQ(prefix_chunks(batch, 4).num_chunks, 1024) << "chunks of one key per request";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// quantization_config: what is read, and what is refused before a weight is opened.
+// Fields of quantization_config, and unsupported methods that are rejected before weights are read.
 #include "attend/model/config/quantization.h"
 
 #include <gtest/gtest.h>
@@ -16,8 +16,8 @@ Quantization parse_quantization(const std::string& json) {
   return llama({{"quantization_config", json}}).quantization;
 }
 
-void expect_quantization_refused(const std::string& json, ErrorCode code,
-                                 std::initializer_list<std::string_view> parts) {
+void expect_quantization_rejected(const std::string& json, ErrorCode code,
+                                  std::initializer_list<std::string_view> parts) {
   expect_error(code, parts, [&] { parse_quantization(json); });
 }
 
@@ -32,7 +32,7 @@ TEST(Quantization, IsPlainWithoutAConfig) {
   EXPECT_EQ(to_string(llama().quantization), "");
 }
 
-TEST(Quantization, NamesWhatEachMethodStores) {
+TEST(Quantization, DescribesTheFormatOfEachMethod) {
   EXPECT_EQ(to_string(parse_quantization(R"({"quant_method": "fp8", "activation_scheme": "static"})")),
             "fp8 (fp8)");
   EXPECT_EQ(to_string(parse_quantization(
@@ -86,7 +86,7 @@ TEST(Quantization, NamesWhatEachMethodStores) {
   EXPECT_EQ(to_string(parse_quantization(R"({"quant_method": "mxfp4"})")), "mxfp4 in groups of 32 (mxfp4)");
 }
 
-// Without them other numbers would come out.
+// A missing tensor would change the dequantized weights.
 TEST(Quantization, ListsRequiredTensors) {
   const auto packed = [](const std::string& more) {
     return parse_quantization(
@@ -111,8 +111,8 @@ TEST(Quantization, ReadsGptqFormatUnderBothNames) {
   EXPECT_FALSE(parse_quantization(of(R"(, "format": "gptq_v2")")).zeros_less_one);
   EXPECT_FALSE(parse_quantization(of(R"(, "checkpoint_format": "gptq_v2")")).zeros_less_one);
   EXPECT_TRUE(parse_quantization(of(R"(, "format": "gptq", "checkpoint_format": "gptq")")).zeros_less_one);
-  expect_quantization_refused(of(R"(, "format": "gptq_p")"), ErrorCode::kUnsupported,
-                              {"format \"gptq_p\": attend has gptq, gptq_v2"});
+  expect_quantization_rejected(of(R"(, "format": "gptq_p")"), ErrorCode::kUnsupported,
+                               {"format \"gptq_p\": attend supports gptq, gptq_v2"});
 }
 
 TEST(Quantization, ReadsAutoRoundInGptqAndAwqPacking) {
@@ -133,24 +133,24 @@ TEST(Quantization, ReadsAutoRoundInGptqAndAwqPacking) {
       to_string(parse_quantization(of(
           R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 16}, "b": {"bits": 4}})"))),
       "int4 in groups of 128 (auto-round)");
-  expect_quantization_refused(
+  expect_quantization_rejected(
       of(R"("packing_format": "auto_round:auto_gptq", "extra_config": {"a": {"bits": 2}})"),
-      ErrorCode::kUnsupported, {"extra_config.a.bits 2: attend has 4, 8"});
-  expect_quantization_refused(
+      ErrorCode::kUnsupported, {"extra_config.a.bits 2: attend supports 4, 8"});
+  expect_quantization_rejected(
       of(R"("packing_format": "auto_round:exllamav2")"), ErrorCode::kUnsupported,
       {"packing_format \"auto_round:exllamav2\"", "auto_round:auto_awq, auto_round:auto_gptq"});
 }
 
-TEST(Quantization, HasOneEntryPerLayerOverride) {
+TEST(Quantization, ListsTheFormatsOfLayerOverrides) {
   const Quantization gptq = parse_quantization(
       R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "dynamic": {"a": {"bits": 8},
           "b": {"bits": 8, "group_size": 128}, "+:c": {"group_size": 32, "desc_act": true}, "-:d": {}}})");
   EXPECT_EQ(to_string(gptq),
             "int4 in groups of 128 and int4 in groups of 32 by act-order and int8 in groups of 128 (gptq)");
   EXPECT_EQ(num_kinds(gptq), 3u);
-  EXPECT_EQ(kind_of(gptq, 2).storage, WeightStorage::kGptqInt8);
-  EXPECT_TRUE(kind_of(gptq, 2).zeros_less_one);
-  EXPECT_EQ(kind_of(gptq, 2).method, "gptq");
+  EXPECT_EQ(weight_kind(gptq, 2).storage, WeightStorage::kGptqInt8);
+  EXPECT_TRUE(weight_kind(gptq, 2).zeros_less_one);
+  EXPECT_EQ(weight_kind(gptq, 2).method, "gptq");
   const Quantization mixed = parse_quantization(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"format": "float-quantized", "weights": {"num_bits": 8, "type": "float"},
@@ -159,14 +159,14 @@ TEST(Quantization, HasOneEntryPerLayerOverride) {
           "group_2": {"targets": ["Attention"], "weights": null}}})");
   EXPECT_EQ(to_string(mixed), "fp8 and int4 in groups of 64 (compressed-tensors)");
   EXPECT_TRUE(mixed.rounds_x);
-  expect_quantization_refused(
+  expect_quantization_rejected(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"format": "nvfp4-pack-quantized", "weights": {"num_bits": 4, "type": "float"}}}})",
-      ErrorCode::kUnsupported, {"group_0.format \"nvfp4-pack-quantized\": attend has float-quantized"});
-  expect_quantization_refused(
+      ErrorCode::kUnsupported, {"group_0.format \"nvfp4-pack-quantized\": attend supports float-quantized"});
+  expect_quantization_rejected(
       R"({"quant_method": "compressed-tensors", "format": "mixed-precision", "config_groups": {
           "group_0": {"weights": {"num_bits": 4, "type": "int"}}}})",
-      ErrorCode::kUnsupported, {"format \"mixed-precision\": attend has float-quantized"});
+      ErrorCode::kUnsupported, {"format \"mixed-precision\": attend supports float-quantized"});
 }
 
 TEST(Quantization, RejectsTooManyOverrides) {
@@ -178,8 +178,9 @@ TEST(Quantization, RejectsTooManyOverrides) {
     return R"({"quant_method": "gptq", "bits": 4, "dynamic": {)" + layers + "}}";
   };
   EXPECT_EQ(num_kinds(parse_quantization(of_kinds(64))), 64u);
-  expect_quantization_refused(of_kinds(65), ErrorCode::kUnsupported,
-                              {"dynamic.+:", "unlike 64 kinds of layers before it: attend has up to 64"});
+  expect_quantization_rejected(
+      of_kinds(65), ErrorCode::kUnsupported,
+      {"dynamic.+:", "differs from 64 kinds of layers before it: attend supports up to 64"});
 }
 
 TEST(Quantization, ReportsWhetherActivationsAreRoundedToFp8) {
@@ -207,46 +208,47 @@ TEST(Quantization, ReadsModelOptConfig) {
             R"({"quantization": {"quant_algo": "FP8", "exclude_modules": ["lm_head"]}})");
   EXPECT_EQ(to_string(read_config(dir.path()).quantization), "fp8 (modelopt)");
   dir.write("hf_quant_config.json", R"({"quantization": {"quant_algo": "NVFP4"}})");
-  expect_error(ErrorCode::kUnsupported, {"hf_quant_config.json", "quant_algo \"NVFP4\": attend has FP8"},
+  expect_error(ErrorCode::kUnsupported, {"hf_quant_config.json", "quant_algo \"NVFP4\": attend supports FP8"},
                [&] { read_config(dir.path()); });
 }
 
 TEST(Quantization, RejectsUnsupportedMethods) {
-  expect_quantization_refused(
+  expect_quantization_rejected(
       R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
       {"quant_method \"bitsandbytes\"",
        "auto-round, awq, compressed-tensors, fbgemm_fp8, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
-  expect_quantization_refused("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
-                              {"bits 3: attend has 4, 8"});
-  expect_quantization_refused(R"({"quant_method": "awq", "bits": 8})", ErrorCode::kUnsupported,
-                              {"bits 8: attend has 4"});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})",
-                              ErrorCode::kUnsupported, {"group_size 8: attend has multiples of 32"});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})",
-                              ErrorCode::kUnsupported,
-                              {"checkpoint_format \"marlin\": attend has gptq, gptq_v2"});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 3}}})",
-                              ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend has 4, 8"});
+  expect_quantization_rejected("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
+  expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
+                               {"bits 3: attend supports 4, 8"});
+  expect_quantization_rejected(R"({"quant_method": "awq", "bits": 8})", ErrorCode::kUnsupported,
+                               {"bits 8: attend supports 4"});
+  expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "group_size": 8})",
+                               ErrorCode::kUnsupported, {"group_size 8: attend supports multiples of 32"});
+  expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "checkpoint_format": "marlin"})",
+                               ErrorCode::kUnsupported,
+                               {"checkpoint_format \"marlin\": attend supports gptq, gptq_v2"});
+  expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 3}}})",
+                               ErrorCode::kUnsupported, {"dynamic.+:.*", "bits 3: attend supports 4, 8"});
   EXPECT_NO_THROW(
       parse_quantization(R"({"quant_method": "gptq", "bits": 4, "dynamic": {"-:.*down.*": {}}})"));
   EXPECT_NO_THROW(parse_quantization(
       R"({"quant_method": "gptq", "bits": 4, "dynamic": {"+:.*": {"bits": 4, "sym": true}}})"));
-  expect_quantization_refused(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
-                              ErrorCode::kUnsupported, {"version \"gemv\": attend has gemm"});
-  expect_quantization_refused(R"({"quant_method": "fp8", "fmt": "e5m2"})", ErrorCode::kUnsupported,
-                              {"fmt \"e5m2\": attend has e4m3, float8_e4m3fn"});
-  expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
-                              ErrorCode::kUnsupported, {"blocks of 100 inputs: attend has multiples of 32"});
-  expect_quantization_refused(
+  expect_quantization_rejected(R"({"quant_method": "awq", "bits": 4, "version": "gemv"})",
+                               ErrorCode::kUnsupported, {"version \"gemv\": attend supports gemm"});
+  expect_quantization_rejected(R"({"quant_method": "fp8", "fmt": "e5m2"})", ErrorCode::kUnsupported,
+                               {"fmt \"e5m2\": attend supports e4m3, float8_e4m3fn"});
+  expect_quantization_rejected(R"({"quant_method": "fp8", "weight_block_size": [128, 100]})",
+                               ErrorCode::kUnsupported,
+                               {"blocks of 100 inputs: attend supports multiples of 32"});
+  expect_quantization_rejected(
       compressed("nvfp4-pack-quantized", "{}"), ErrorCode::kUnsupported,
       {"format \"nvfp4-pack-quantized\"", "float-quantized, int-quantized, mxfp4-pack-quantized"});
-  expect_quantization_refused(compressed("pack-quantized", R"({"num_bits": 2, "type": "int"})"),
-                              ErrorCode::kUnsupported, {"num_bits 2: attend has 4, 8"});
-  expect_quantization_refused(compressed("int-quantized", R"({"num_bits": 4, "type": "int"})"),
-                              ErrorCode::kUnsupported, {"num_bits 4: attend has 8"});
-  expect_quantization_refused(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
-                              ErrorCode::kUnsupported, {"type \"int\": attend has float"});
+  expect_quantization_rejected(compressed("pack-quantized", R"({"num_bits": 2, "type": "int"})"),
+                               ErrorCode::kUnsupported, {"num_bits 2: attend supports 4, 8"});
+  expect_quantization_rejected(compressed("int-quantized", R"({"num_bits": 4, "type": "int"})"),
+                               ErrorCode::kUnsupported, {"num_bits 4: attend supports 8"});
+  expect_quantization_rejected(compressed("float-quantized", R"({"num_bits": 8, "type": "int"})"),
+                               ErrorCode::kUnsupported, {"type \"int\": attend supports float"});
 }
 
 TEST(Quantization, RejectsTransforms) {
@@ -255,31 +257,31 @@ TEST(Quantization, RejectsTransforms) {
                "config_groups": {"group_0": {"weights": {"num_bits": 8, "type": "float"}}}, )" +
            rest + "}";
   };
-  expect_quantization_refused(
+  expect_quantization_rejected(
       with(R"("transform_config": {"config_groups": {"R1": {"type": "hadamard", "apply": []}}})"),
-      ErrorCode::kUnsupported, {"transform_config.config_groups", "attend has none"});
-  expect_quantization_refused(with(R"("sparsity_config": {"format": "sparse-24-bitmask"})"),
-                              ErrorCode::kUnsupported,
-                              {"sparsity_config.format \"sparse-24-bitmask\": attend has dense"});
+      ErrorCode::kUnsupported, {"transform_config.config_groups", "attend does not support transforms"});
+  expect_quantization_rejected(with(R"("sparsity_config": {"format": "sparse-24-bitmask"})"),
+                               ErrorCode::kUnsupported,
+                               {"sparsity_config.format \"sparse-24-bitmask\": attend supports dense"});
   EXPECT_NO_THROW(parse_quantization(with(R"("transform_config": {}, "sparsity_config": {})")));
   EXPECT_NO_THROW(parse_quantization(
       with(R"("transform_config": {"config_groups": {}}, "sparsity_config": {"format": "dense"})")));
 }
 
 TEST(Quantization, RejectsInvalidConfigs) {
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
-                              ErrorCode::kCorruptFile, {"group_size 0"});
-  expect_quantization_refused(R"({"quant_method": "gptq"})", ErrorCode::kCorruptFile, {"bits"});
-  expect_quantization_refused(R"({"quant_method": "gptq", "bits": 4, "dynamic": ["down_proj"]})",
-                              ErrorCode::kCorruptFile, {"dynamic [\"down_proj\"]: expected a JSON object"});
-  expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [128]})",
-                              ErrorCode::kCorruptFile, {"weight_block_size", "an array of two sizes"});
-  expect_quantization_refused(R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",
-                              ErrorCode::kCorruptFile, {"weight_block_size[0]"});
-  expect_quantization_refused(
+  expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "group_size": 0})",
+                               ErrorCode::kCorruptFile, {"group_size 0"});
+  expect_quantization_rejected(R"({"quant_method": "gptq"})", ErrorCode::kCorruptFile, {"bits"});
+  expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 4, "dynamic": ["down_proj"]})",
+                               ErrorCode::kCorruptFile, {"dynamic [\"down_proj\"]: expected a JSON object"});
+  expect_quantization_rejected(R"({"quant_method": "fp8", "weight_block_size": [128]})",
+                               ErrorCode::kCorruptFile, {"weight_block_size", "an array of two sizes"});
+  expect_quantization_rejected(R"({"quant_method": "fp8", "weight_block_size": [0, 128]})",
+                               ErrorCode::kCorruptFile, {"weight_block_size[0]"});
+  expect_quantization_rejected(
       R"({"quant_method": "compressed-tensors", "format": "pack-quantized", "config_groups": {}})",
       ErrorCode::kCorruptFile, {"config_groups", "at least one group"});
-  expect_quantization_refused("7", ErrorCode::kCorruptFile, {"quantization_config"});
+  expect_quantization_rejected("7", ErrorCode::kCorruptFile, {"quantization_config"});
 }
 
 }  // namespace

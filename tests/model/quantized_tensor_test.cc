@@ -1,5 +1,4 @@
-// The tensors of quantized weights: bits by the publishers' layouts, and what is refused of a stranger's
-// file.
+// Tensors of quantized weights: the bit layouts of each format, and malformed tensors that are rejected.
 #include "attend/model/weights/quantized/quantized_tensor.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +38,7 @@ TestTensor bytes(const std::string& name, const std::string& dtype, std::vector<
   return {name, dtype, std::move(shape), std::string(static_cast<size_t>(count), static_cast<char>(byte))};
 }
 
-// A slot of one part in a file of these tensors, whose names begin with "a".
+// A slot with one part, in a file of these tensors with names that start with "a".
 class OnePart {
  public:
   OnePart(const std::vector<TestTensor>& tensors, const Quantization& quantization, int64_t rows,
@@ -68,7 +67,7 @@ class OnePart {
     all.resize(count);
     return all;
   }
-  void expect_refused(ErrorCode code, std::initializer_list<std::string_view> parts) {
+  void expect_rejected(ErrorCode code, std::initializer_list<std::string_view> parts) {
     expect_error(code, parts, [&] { weight(); });
   }
 
@@ -100,7 +99,8 @@ std::vector<TestTensor> fp8(const TestTensor& scale) {
   return {bytes("a.weight", "F8_E4M3", {4, 64}, 0x3c), scale};
 }
 
-// Two experts of 4 outputs and 64 inputs in one tensor: the codes of expert e, output o are 1.5 by 2^(e + o).
+// Two experts of 4 outputs and 64 inputs in one tensor. The codes of output o of expert e are 1.5 * 2^(e +
+// o).
 std::vector<TestTensor> shared_experts(const TestTensor& scale) {
   TestTensor codes = bytes("a", "F8_E4M3", {2, 64, 4}, 0);
   for (size_t i = 0; i < codes.data.size(); ++i)
@@ -131,7 +131,7 @@ TEST(QuantizedTensor, ReadsGptqPackedByInputs) {
   Quantization second = kGptq;
   second.zeros_less_one = false;
   EXPECT_THAT(OnePart(gptq(0x88888888), second, 8, 32).row(0, 2), ElementsAre(-3.5, -3));
-  // Output 1 has the zero point 3, which words hold along outputs.
+  // The zero point of output 1 is 3; words pack zero points along outputs.
   EXPECT_THAT(OnePart(gptq(0x88888838), second, 8, 32).row(1, 2), ElementsAre(-2, -1));
 }
 
@@ -140,7 +140,7 @@ TEST(QuantizedTensor, ReadsAwqPackedByInterleavedOutputs) {
   std::vector<double> first_inputs;
   for (int out = 0; out < 8; ++out) first_inputs.push_back(part.row(out, 1)[0]);
   EXPECT_THAT(first_inputs, ElementsAre(-3.5, -3, -2.5, -2, -1.5, -1, -0.5, 0));
-  // Zero points are mixed as codes are: that of output 2 stands second.
+  // Zero points are interleaved like codes: the one of output 2 is the second.
   OnePart zeros(replacing(awq(), repeated("a.qzeros", {1, 1}, 0x88888808)), kAwq, 8, 32);
   EXPECT_EQ(zeros.row(2, 1)[0], 1.5);
   EXPECT_EQ(zeros.row(1, 1)[0], -3);
@@ -150,7 +150,7 @@ TEST(QuantizedTensor, MapsPackedInt4InPlace) {
   OnePart part(packed(), kPacked, 2, 32);
   EXPECT_THAT(part.row(0, 9), ElementsAre(-8, -7, -6, -5, -4, -3, -2, -1, -8));
   EXPECT_THAT(part.row(1, 2), ElementsAre(-4, -3.5));
-  // Zero points are packed along outputs: 8 less than what stands there.
+  // Zero points are packed along outputs and stored plus 8.
   std::vector<TestTensor> asymmetric = packed();
   asymmetric.push_back(repeated("a.weight_zero_point", {1, 1}, 0x000000a6));
   EXPECT_THAT(OnePart(asymmetric, kPacked, 2, 32).row(0, 2), ElementsAre(-6, -5));
@@ -185,7 +185,7 @@ TEST(QuantizedTensor, MapsInt8InPlace) {
   EXPECT_EQ(one.weight().group_outs, 4);
   Quantization groups = kInt8;
   groups.group_ins = 32;
-  // bfloat16 1 and 2.
+  // 1 and 2 in bfloat16.
   OnePart grouped(int8(tensor<uint16_t>("a.weight_scale", "BF16", {4, 2},
                                         {0x3f80, 0x4000, 0x3f80, 0x4000, 0x3f80, 0x4000, 0x3f80, 0x4000})),
                   groups, 4, 64);
@@ -221,40 +221,41 @@ TEST(QuantizedTensor, RejectsUnsupportedInt8) {
   std::vector<TestTensor> zeros = int8(floats("a.weight_scale", {1}, {2}));
   zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 0));
   OnePart(zeros, kInt8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_zero_point\": shape [4, 1]: expected [1]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_zero_point\": shape [4, 1]: expected [1]"});
   zeros = int8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4}));
   zeros.push_back(bytes("a.weight_zero_point", "I8", {4, 1}, 3));
   OnePart(zeros, kInt8, 4, 64)
-      .expect_refused(ErrorCode::kUnsupported,
-                      {"\"a.weight_zero_point\": the zero point of output 0, group 0, is 3",
-                       "symmetric weights in 8 bits"});
+      .expect_rejected(ErrorCode::kUnsupported,
+                       {"\"a.weight_zero_point\": the zero point of output 0, group 0, is 3",
+                        "symmetric weights in 8 bits"});
   zeros = packed_int8();
   zeros.push_back(tensor<uint32_t>("a.weight_zero_point", "I32", {1, 2}, {0x80808080, 0x80808180}));
   OnePart(zeros, kPackedInt8, 4, 64)
-      .expect_refused(ErrorCode::kUnsupported, {"the zero point of output 1, group 1, is 1"});
+      .expect_rejected(ErrorCode::kUnsupported, {"the zero point of output 1, group 1, is 1"});
   OnePart(gptq_int8(0x7f7f7e7f), kGptqInt8, 4, 64)
-      .expect_refused(ErrorCode::kUnsupported, {"\"a.qzeros\": the zero point of output 1, group 0, is -1"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.qzeros\": the zero point of output 1, group 0, is -1"});
   std::vector<int32_t> groups(64);
   for (size_t i = 0; i < 64; ++i) groups[i] = i % 2 == 0;
   std::vector<TestTensor> reordered = gptq_int8();
   reordered.push_back(tensor("a.g_idx", "I32", {64}, groups));
   OnePart(reordered, kGptqInt8, 4, 64)
-      .expect_refused(ErrorCode::kUnsupported, {"\"a.g_idx\"", "attend has act-order in 4 bits"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.g_idx\"", "attend supports act-order only in 4 bits"});
   OnePart(int8(floats("a.weight_scale", {2}, {1, 1})), kInt8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1]"});
   OnePart({bytes("a.weight", "U8", {4, 64}, 0), floats("a.weight_scale", {1}, {1})}, kInt8, 4, 64)
-      .expect_refused(ErrorCode::kUnsupported, {"\"a.weight\": dtype uint8: attend has int8"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.weight\": dtype uint8: attend supports int8"});
   OnePart(replacing(gptq_int8(), floats("a.scales", {1, 4}, {1, 1, 1, 1})), kGptqInt8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [1, 4]: expected [2, 4]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.scales\": shape [1, 4]: expected [2, 4]"});
   OnePart(int8(floats("a.weight_scale", {1}, {std::numeric_limits<float>::quiet_NaN()})), kInt8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is NaN"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is NaN"});
   Quantization wide = kPackedInt8;
   wide.group_ins = 128;
   OnePart(packed_int8(), wide, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"groups of 128 inputs: expected a divisor of its 64"});
+      .expect_rejected(ErrorCode::kCorruptFile,
+                       {"groups of 128 inputs: expected a divisor of its number of inputs 64"});
 }
 
-// Inputs 0, 2, 4, .. are in group 1, whose scale is 2.
+// Inputs 0, 2, 4, .. belong to group 1, which has scale 2.
 TEST(QuantizedTensor, KeepsActOrderInputsInPlace) {
   std::vector<int32_t> groups(64);
   for (size_t i = 0; i < 64; ++i) groups[i] = i % 2 == 0;
@@ -282,7 +283,7 @@ TEST(QuantizedTensor, ReadsFp8AndItsScales) {
   EXPECT_THAT(OnePart(fp8(floats("a.weight_scale", {1}, {2})), kFp8, 4, 64).row(3, 1), ElementsAre(3));
   OnePart channels(fp8(floats("a.weight_scale", {4, 1}, {1, 2, 3, 4})), kFp8, 4, 64);
   EXPECT_THAT(channels.row(2, 1), ElementsAre(4.5));
-  // bfloat16 2 and 4.
+  // 2 and 4 in bfloat16.
   OnePart blocks(fp8(tensor<uint16_t>("a.weight_scale_inv", "BF16", {1, 2}, {0x4000, 0x4080})),
                  {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 128}, 4, 64);
   const std::vector<double> row = blocks.row(0, 64);
@@ -290,7 +291,7 @@ TEST(QuantizedTensor, ReadsFp8AndItsScales) {
   EXPECT_EQ(row[32], 6);
 }
 
-// As Mistral's files call the scale of a tensor.
+// Mistral's files use this name for the scale of a tensor.
 TEST(QuantizedTensor, ReadsFp8WithAScaleNamedLikeBlockScales) {
   OnePart part(fp8(floats("a.weight_scale_inv", {}, {2})), kFp8, 4, 64);
   EXPECT_THAT(part.part().tensor_names(), ElementsAre("a.weight_scale_inv", "a.weight"));
@@ -306,13 +307,13 @@ TEST(QuantizedTensor, ReadsStackedFp8Experts) {
   OnePart each(shared_experts(floats("a_weight_scale", {2, 1, 1}, {2, 4})), kFp8, experts_slot());
   EXPECT_THAT(each.row(1, 1), ElementsAre(6));
   EXPECT_THAT(each.row(5, 1), ElementsAre(24));
-  // fbgemm has those of down_proj in the second shape.
+  // fbgemm stores the scales of down_proj in the second shape.
   for (const std::vector<int64_t>& shape : {std::vector<int64_t>{2, 1, 4}, std::vector<int64_t>{2, 4, 1}}) {
     OnePart outputs(shared_experts(floats("a_scale", shape, {1, 2, 3, 4, 5, 6, 7, 8})), kFp8, experts_slot());
     EXPECT_THAT(outputs.row(2, 1), ElementsAre(18));
     EXPECT_THAT(outputs.row(7, 1), ElementsAre(192));
   }
-  // Of blocks, inputs come first: [experts, blocks of inputs, blocks of outputs].
+  // Scales of blocks have inputs first: [experts, blocks of inputs, blocks of outputs].
   const TestTensor scales = floats("a_scale_inv", {2, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8});
   for (const int64_t outs : {2, 3}) {
     OnePart blocks(shared_experts(scales),
@@ -328,21 +329,22 @@ TEST(QuantizedTensor, ReadsStackedFp8Experts) {
 
 TEST(QuantizedTensor, RejectsMalformedStackedFp8Experts) {
   OnePart(shared_experts(floats("a_weight_scale", {2, 2, 1}, {1, 1, 1, 1})), kFp8, experts_slot())
-      .expect_refused(
+      .expect_rejected(
           ErrorCode::kCorruptFile,
           {"\"a_weight_scale\": shape [2, 2, 1]: expected [1], [2, 1, 1], [2, 1, 4] or [2, 4, 1]"});
   OnePart(shared_experts(floats("a_scale_inv", {2, 1, 2}, {1, 1, 1, 1})),
           {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 2}, experts_slot())
-      .expect_refused(ErrorCode::kCorruptFile, {"expected [2, 2, 2] of blocks of 2 x 32"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"expected [2, 2, 2] of blocks of 2 x 32"});
   WeightSlot wide = experts_slot();
   wide.columns = 32;
   OnePart(shared_experts(floats("a_scale", {}, {1})), kFp8, wide)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a\": shape [2, 64, 4]: expected [2, 32, 4]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a\": shape [2, 64, 4]: expected [2, 32, 4]"});
   OnePart({floats("a", {2, 64, 4}, std::vector<float>(512)), floats("a_scale", {}, {1})}, kFp8,
           experts_slot())
-      .expect_refused(ErrorCode::kUnsupported, {"\"a\": dtype float32: attend has fp8_e4m3 with a method"});
+      .expect_rejected(ErrorCode::kUnsupported,
+                       {"\"a\": dtype float32: attend supports fp8_e4m3 with a method"});
   OnePart({bytes("a", "F8_E4M3", {2, 64, 4}, 0x7f), floats("a_scale", {}, {1})}, kFp8, experts_slot())
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a\": element 0 is NaN"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a\": element 0 is NaN"});
 }
 
 TEST(QuantizedTensor, ReadsMxFp4ExpertsAndLayers) {
@@ -358,7 +360,7 @@ TEST(QuantizedTensor, ReadsMxFp4ExpertsAndLayers) {
   EXPECT_THAT(layer.row(1, 2), ElementsAre(6, -6));
 }
 
-// Weights of several kinds in one file are told apart by names, shapes and dtypes.
+// Weights of several formats in one file are distinguished by names, shapes and dtypes.
 TEST(QuantizedTensor, UsesTheFirstMatchingFormat) {
   Quantization kinds = kGptq;
   kinds.others = {kGptqInt8, {.storage = WeightStorage::kGptq, .group_ins = 64, .zeros_less_one = true}};
@@ -373,18 +375,18 @@ TEST(QuantizedTensor, UsesTheFirstMatchingFormat) {
                kinds, 8, 64);
   EXPECT_EQ(wide.part().kind, 2u);
   EXPECT_EQ(wide.weight().group_ins, 64);
-  // What fits none is held against the first.
+  // If no format matches, the error compares the tensors with the first one.
   OnePart(replacing(gptq(), floats("a.scales", {3, 8}, std::vector<float>(24))), kinds, 8, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [3, 8]: expected [1, 8]"});
-  // Fp8 has the scales' name too, but not the words'.
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.scales\": shape [3, 8]: expected [1, 8]"});
+  // Fp8 has the same name for scales, but not for words.
   Quantization fp8_first = kFp8;
   fp8_first.others = {kPacked};
   OnePart(replacing(packed(), floats("a.weight_scale", {2, 2}, {1, 1, 1, 1})), fp8_first, 2, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
   fp8_first.others.front().has_zeros = true;
   EXPECT_EQ(OnePart(packed(), fp8_first, 2, 32).part().kind, 1u);
 
-  // The same names, another dtype; and other names.
+  // Equal names with another dtype, and other names.
   Quantization mixed = kFp8;
   mixed.others = {kInt8, kPacked};
   EXPECT_EQ(OnePart(fp8(floats("a.weight_scale", {}, {2})), mixed, 4, 64).part().kind, 0u);
@@ -394,7 +396,7 @@ TEST(QuantizedTensor, UsesTheFirstMatchingFormat) {
             WeightStorage::kPlain);
 }
 
-// What is claimed and not there is refused by its name (check_tensors.h).
+// A tensor that the format requires and the file lacks is reported by name (check_tensors.h).
 TEST(QuantizedTensor, RequiresTheTensorsOfItsFormat) {
   Quantization reorders = kGptq;
   reorders.reorders = true;
@@ -413,7 +415,7 @@ TEST(QuantizedTensor, RequiresTheTensorsOfItsFormat) {
               ElementsAre("a.weight_scale", "a.weight", "a.weight_zero_point"));
   EXPECT_THAT(OnePart({floats("a.weight_scale", {}, {1})}, kFp8, 2, 32).part().tensor_names(),
               ElementsAre("a.weight_scale", "a.weight"));
-  // The first one is the missing one.
+  // The missing tensor is listed first.
   const auto codes = [](const std::string& dtype) { return bytes("a.weight", dtype, {4, 64}, 1); };
   EXPECT_THAT(OnePart({codes("F8_E4M3")}, kFp8, 4, 64).part().tensor_names(),
               ElementsAre("a.weight_scale", "a.weight"));
@@ -430,7 +432,7 @@ TEST(QuantizedTensor, RequiresTheTensorsOfItsFormat) {
       WeightStorage::kPlain);
 }
 
-// Those that are, take memory beside the file's.
+// Copied formats need memory in addition to the mapped file.
 TEST(QuantizedTensor, ReportsWhichFormatsAreCopied) {
   EXPECT_FALSE(OnePart(fp8(floats("a.weight_scale", {}, {2})), kFp8, 4, 64).is_copied());
   EXPECT_TRUE(OnePart(shared_experts(floats("a_scale", {}, {2})), kFp8, experts_slot()).is_copied());
@@ -444,7 +446,7 @@ TEST(QuantizedTensor, ReportsWhichFormatsAreCopied) {
   EXPECT_TRUE(OnePart(awq(), kAwq, 8, 32).is_copied());
 }
 
-// A weight of make_dummy_tensor() is one that kernels take, of numbers as other dummy weights have.
+// make_dummy_tensor() creates weights that kernels accept, distributed like other dummy weights.
 TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
   for (const char* name : {"fp8", "fp8-block", "int8", "int4", "int4-g32", "mxfp4"}) {
     const Quantization quantization = dummy_quantization(name);
@@ -470,7 +472,7 @@ TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
                [] { dummy_quantization("int3"); });
   std::vector<WeightSlot> narrow = {{.parts = {{"a.weight", 8}}, .columns = 96}};
   expect_error(ErrorCode::kUnsupported,
-               {"a.weight has 96 inputs: expected a multiple of 128; weight format int4-g32 has"},
+               {"a.weight has 96 inputs: expected a multiple of 128; weight format int4-g32 uses"},
                [&] { quantize_dummy_tensors(narrow, dummy_quantization("int4")); });
   quantize_dummy_tensors(narrow, dummy_quantization("int4-g32"));
   std::vector<WeightSlot> experts = {{.parts = {{"experts.up", 2 * 192}},
@@ -482,47 +484,49 @@ TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
   quantize_dummy_tensors(experts, dummy_quantization("fp8"));
 }
 
-TEST(QuantizedTensor, RejectsTensorsOfAnotherShapeOrDType) {
+TEST(QuantizedTensor, RejectsTensorsOfAWrongShapeOrDType) {
   OnePart(replacing(gptq(), repeated("a.qweight", {8, 8}, 0)), kGptq, 8, 32)
-      .expect_refused(ErrorCode::kCorruptFile,
-                      {"tensor \"a.qweight\": shape [8, 8]: expected [4, 8] by config.json"});
+      .expect_rejected(ErrorCode::kCorruptFile,
+                       {"tensor \"a.qweight\": shape [8, 8]: expected [4, 8] according to config.json"});
   OnePart(replacing(gptq(), floats("a.scales", {2, 8}, std::vector<float>(16))), kGptq, 8, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.scales\": shape [2, 8]: expected [1, 8]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.scales\": shape [2, 8]: expected [1, 8]"});
   OnePart(replacing(awq(), repeated("a.qzeros", {1, 2}, 0)), kAwq, 8, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.qzeros\": shape [1, 2]: expected [1, 1]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.qzeros\": shape [1, 2]: expected [1, 1]"});
   OnePart(replacing(awq(), bytes("a.qweight", "U8", {32, 1}, 0)), kAwq, 8, 32)
-      .expect_refused(ErrorCode::kUnsupported, {"\"a.qweight\": dtype uint8: attend has int32"});
+      .expect_rejected(ErrorCode::kUnsupported, {"\"a.qweight\": dtype uint8: attend supports int32"});
   OnePart(replacing(packed(), floats("a.weight_scale", {2, 2}, {1, 1, 1, 1})), kPacked, 2, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": shape [2, 2]: expected [2, 1]"});
   OnePart(fp8(floats("a.weight_scale", {2}, {1, 1})), kFp8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile,
-                      {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1] by config.json"});
+      .expect_rejected(ErrorCode::kCorruptFile,
+                       {"\"a.weight_scale\": shape [2]: expected [1] or [4, 1] according to config.json"});
   OnePart(fp8(floats("a.weight_scale_inv", {1, 1}, {1})),
           {.storage = WeightStorage::kFp8, .group_ins = 32, .group_outs = 32}, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"shape [1, 1]: expected [1, 2] of blocks of 32 x 32"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"shape [1, 1]: expected [1, 2] of blocks of 32 x 32"});
   std::vector<TestTensor> shaped = packed();
   shaped.push_back(tensor<int64_t>("a.weight_shape", "I64", {2}, {2, 40}));
   OnePart(shaped, kPacked, 2, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_shape\": [2, 40]: expected [2, 32]"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_shape\": [2, 40]: expected [2, 32]"});
 }
 
-TEST(QuantizedTensor, RejectsMxFp4WithAnotherNumberOfExperts) {
+TEST(QuantizedTensor, RejectsMxFp4WithAWrongNumberOfExperts) {
   const WeightSlot three = {
       .parts = {{"a", 6}}, .columns = 64, .layout = StoredLayout::kExpertColumns, .num_experts = 3};
   OnePart({bytes("a_blocks", "U8", {2, 3, 2, 16}, 0), bytes("a_scales", "U8", {2, 3, 2}, 127)},
           {.storage = WeightStorage::kMxFp4, .group_ins = 32}, three)
-      .expect_refused(ErrorCode::kCorruptFile,
-                      {"\"a_blocks\": shape [2, 3, 2, 16]: expected [3, 2, 2, 16] by config.json"});
+      .expect_rejected(
+          ErrorCode::kCorruptFile,
+          {"\"a_blocks\": shape [2, 3, 2, 16]: expected [3, 2, 2, 16] according to config.json"});
 }
 
 TEST(QuantizedTensor, RejectsGroupsThatDoNotDivideTheInputs) {
   Quantization wide = kPacked;
   wide.group_ins = 64;
   OnePart(packed(), wide, 2, 32)
-      .expect_refused(ErrorCode::kCorruptFile,
-                      {"\"a.weight_packed\": groups of 64 inputs: expected a divisor of its 32"});
+      .expect_rejected(
+          ErrorCode::kCorruptFile,
+          {"\"a.weight_packed\": groups of 64 inputs: expected a divisor of its number of inputs 32"});
   OnePart(packed(), kPacked, 2, 40)
-      .expect_refused(ErrorCode::kUnsupported, {"40 inputs: attend has multiples of 32"});
+      .expect_rejected(ErrorCode::kUnsupported, {"40 inputs: attend supports multiples of 32"});
 }
 
 TEST(QuantizedTensor, RejectsInvalidGroupIndices) {
@@ -537,29 +541,30 @@ TEST(QuantizedTensor, RejectsInvalidGroupIndices) {
   EXPECT_NO_THROW(OnePart(with_index(groups), reorders, 8, 32).weight());
   groups[5] = 1;
   OnePart(with_index(groups), reorders, 8, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.g_idx\": element 5 is 1: expected a group from 0 to 0"});
+      .expect_rejected(ErrorCode::kCorruptFile,
+                       {"\"a.g_idx\": element 5 is 1: expected a group from 0 to 0"});
   Quantization two = {.storage = WeightStorage::kPackedInt4, .group_ins = 32, .reorders = true};
   OnePart({repeated("a.weight_packed", {1, 8}, 0), floats("a.weight_scale", {1, 2}, {1, 1}),
            tensor("a.weight_g_idx", "I32", {64}, std::vector<int32_t>(64))},
           two, 1, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_g_idx\": group 0 has 64 inputs: expected 32"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_g_idx\": group 0 has 64 inputs: expected 32"});
 }
 
 TEST(QuantizedTensor, RejectsNonFiniteValues) {
   constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
   OnePart(replacing(packed(), floats("a.weight_scale", {2, 1}, {1, kNaN})), kPacked, 2, 32)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 1 is NaN"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 1 is NaN"});
   OnePart(fp8(floats("a.weight_scale", {}, {std::numeric_limits<float>::infinity()})), kFp8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is infinite"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight_scale\": element 0 is infinite"});
   OnePart({bytes("a.weight", "F8_E4M3", {4, 64}, 0xff), floats("a.weight_scale", {}, {1})}, kFp8, 4, 64)
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a.weight\": element 0 is NaN"});
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a.weight\": element 0 is NaN"});
   OnePart({bytes("a_blocks", "U8", {2, 1, 16}, 0), bytes("a_scales", "U8", {2, 1}, 255)},
           {.storage = WeightStorage::kMxFp4, .group_ins = 32}, 2, 32, "a")
-      .expect_refused(ErrorCode::kCorruptFile, {"\"a_scales\": element 0 is 255, which is NaN"});
-  // 15 in the first format: 16 to some readers, 0 to some writers.
+      .expect_rejected(ErrorCode::kCorruptFile, {"\"a_scales\": element 0 is 255, which is NaN"});
+  // 15 is ambiguous in the first format: some readers use 16, some writers mean 0.
   OnePart(gptq(0x7777f777), kGptq, 8, 32)
-      .expect_refused(ErrorCode::kUnsupported,
-                      {"\"a.qzeros\": the zero point of output 3, group 0, is stored as 15"});
+      .expect_rejected(ErrorCode::kUnsupported,
+                       {"\"a.qzeros\": the zero point of output 3, group 0, is stored as 15"});
 }
 
 }  // namespace

@@ -5,10 +5,10 @@
 namespace attend {
 namespace {
 
-using test::expect_refused;
+using test::expect_rejected;
 using test::llama;
 
-TEST(ReadRope, ReadsEachTypeUnderBothOfItsKeys) {
+TEST(ReadRope, ReadsEachTypeUnderBothKeys) {
   EXPECT_EQ(llama({{"rope_scaling", "null"}}).ropes[0].type, RopeType::kDefault);
   EXPECT_EQ(llama({{"rope_scaling", R"({"rope_type": "default"})"}}).ropes[0].type, RopeType::kDefault);
   const RopeConfig linear = llama({{"rope_scaling", R"({"type": "linear", "factor": 4})"}}).ropes[0];
@@ -25,7 +25,7 @@ TEST(ReadRope, ReadsEachTypeUnderBothOfItsKeys) {
       << "transformers scales by max_position_embeddings";
 }
 
-// Fields of a longrope of heads of 16.
+// Fields of longrope for heads of 16.
 std::string longrope(const std::string& more, const std::string& type = "longrope", int num_factors = 8) {
   std::string factors;
   for (int i = 0; i < num_factors; ++i) factors += (i ? ", " : "") + std::to_string(i + 1);
@@ -33,7 +33,7 @@ std::string longrope(const std::string& more, const std::string& type = "longrop
          factors + "]" + more + "}";
 }
 
-TEST(ReadRope, ReadsLongRopeUnderEachOfItsNames) {
+TEST(ReadRope, ReadsLongRopeUnderEachName) {
   for (const char* type : {"longrope", "su", "yarn"}) {
     const RopeConfig rope =
         llama({{"rope_scaling", longrope("", type)}, {"original_max_position_embeddings", "64"}}).ropes[0];
@@ -55,18 +55,18 @@ TEST(ReadRope, ReadsLongRopeUnderEachOfItsNames) {
 }
 
 TEST(ReadRope, RejectsALongRopeWithoutAFactorForEachPair) {
-  expect_refused({{"rope_scaling", longrope("", "longrope", 7)}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling.long_factor", "an array of 8 numbers"});
-  expect_refused({{"rope_scaling", R"({"type": "longrope"})"}}, ErrorCode::kCorruptFile,
-                 {"short_factor", "missing"});
-  expect_refused({{"rope_scaling", R"({"type": "longrope", "short_factor": [1, 1, 1, 1, 0, 1, 1, 1]})"}},
-                 ErrorCode::kCorruptFile, {"short_factor[4]", "a number above 0"});
+  expect_rejected({{"rope_scaling", longrope("", "longrope", 7)}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling.long_factor", "an array of 8 numbers"});
+  expect_rejected({{"rope_scaling", R"({"type": "longrope"})"}}, ErrorCode::kCorruptFile,
+                  {"short_factor", "missing"});
+  expect_rejected({{"rope_scaling", R"({"type": "longrope", "short_factor": [1, 1, 1, 1, 0, 1, 1, 1]})"}},
+                  ErrorCode::kCorruptFile, {"short_factor[4]", "a number above 0"});
   for (const char* factor : {"1e-30", "10000000.0"})
-    expect_refused({{"rope_scaling", R"({"type": "longrope", "short_factor": [)" + std::string(factor) +
-                                         ", 1, 1, 1, 1, 1, 1, 1]}"}},
-                   ErrorCode::kCorruptFile, {"short_factor[0]", factor, "to 1048576"});
-  expect_refused({{"rope_scaling", longrope("")}, {"original_max_position_embeddings", "1"}},
-                 ErrorCode::kCorruptFile, {"original_max_position_embeddings", "from 2"});
+    expect_rejected({{"rope_scaling", R"({"type": "longrope", "short_factor": [)" + std::string(factor) +
+                                          ", 1, 1, 1, 1, 1, 1, 1]}"}},
+                    ErrorCode::kCorruptFile, {"short_factor[0]", factor, "to 1048576"});
+  expect_rejected({{"rope_scaling", longrope("")}, {"original_max_position_embeddings", "1"}},
+                  ErrorCode::kCorruptFile, {"original_max_position_embeddings", "from 2"});
 }
 
 TEST(ReadRope, ReadsLlama3) {
@@ -141,20 +141,20 @@ TEST(ReadRope, ReadsAPartialRotaryFactorInEitherPlace) {
 }
 
 TEST(ReadRope, RejectsARotaryDimThatIsNotEvenOrTooSmall) {
-  for (const char* share : {"0.3125", "1.5", "0.125"})  // 5, more than 16, and 2 dimensions
-    expect_refused({{"partial_rotary_factor", share}}, ErrorCode::kCorruptFile,
-                   {"partial_rotary_factor", share, "head_dim 16"});
+  for (const char* share : {"0.3125", "1.5", "0.125"})  // 5, 24 and 2 dimensions of 16
+    expect_rejected({{"partial_rotary_factor", share}}, ErrorCode::kCorruptFile,
+                    {"partial_rotary_factor", share, "head_dim 16"});
   for (const char* head_dim : {"33", "2"})
-    expect_refused({{"head_dim", head_dim}}, ErrorCode::kCorruptFile, {"head_dim", head_dim, "even"});
+    expect_rejected({{"head_dim", head_dim}}, ErrorCode::kCorruptFile, {"head_dim", head_dim, "even"});
 }
 
 TEST(ReadRope, RejectsAnUnknownTypeWithTheKnownOnes) {
-  expect_refused({{"rope_scaling", R"({"rope_type": "axial", "factor": 2})"}}, ErrorCode::kUnsupported,
-                 {"rope_scaling.rope_type \"axial\"", "default, linear, dynamic, llama3, yarn, longrope"});
-  expect_refused({{"rope_scaling", R"({"type": "ntk"})"}}, ErrorCode::kUnsupported,
-                 {"rope_scaling.type \"ntk\"", "yarn"});
-  expect_refused({{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}},
-                 ErrorCode::kUnsupported, {"rope_parameters.full_attention", "all layers"});
+  expect_rejected({{"rope_scaling", R"({"rope_type": "axial", "factor": 2})"}}, ErrorCode::kUnsupported,
+                  {"rope_scaling.rope_type \"axial\"", "default, linear, dynamic, llama3, yarn, longrope"});
+  expect_rejected({{"rope_scaling", R"({"type": "ntk"})"}}, ErrorCode::kUnsupported,
+                  {"rope_scaling.type \"ntk\"", "yarn"});
+  expect_rejected({{"rope_parameters", R"({"full_attention": {"rope_type": "default"}})"}},
+                  ErrorCode::kUnsupported, {"rope_parameters.full_attention", "all layers"});
 }
 
 TEST(ReadRope, RejectsAFactorBelowOne) {
@@ -162,62 +162,63 @@ TEST(ReadRope, RejectsAFactorBelowOne) {
     for (const char* factor : {"0.5", "1048577", "1e300", "-4"}) {
       const std::string scaling =
           R"({"rope_type": ")" + std::string(type) + R"(", "factor": )" + factor + "}";
-      expect_refused({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,
-                     {"rope_scaling.factor", "expected a number"});
+      expect_rejected({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,
+                      {"rope_scaling.factor", "expected a number"});
     }
-  expect_refused({{"rope_scaling",
-                   R"({"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1, "high_freq_factor": 4})"}},
-                 ErrorCode::kCorruptFile, {"rope_scaling.factor 0.5", "from 1 to 1048576"});
+  expect_rejected(
+      {{"rope_scaling",
+        R"({"rope_type": "llama3", "factor": 0.5, "low_freq_factor": 1, "high_freq_factor": 4})"}},
+      ErrorCode::kCorruptFile, {"rope_scaling.factor 0.5", "from 1 to 1048576"});
 }
 
 TEST(ReadRope, RejectsIncompleteOrContradictoryYarn) {
-  expect_refused({{"rope_scaling", R"({"type": "yarn"})"}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling.factor is missing"});
-  // Without a shorter original length a null factor says nothing either.
-  expect_refused({{"rope_scaling", R"({"type": "yarn", "factor": null})"}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling.factor is missing"});
-  expect_refused(
+  expect_rejected({{"rope_scaling", R"({"type": "yarn"})"}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling.factor is missing"});
+  // Without a smaller original length, a null factor cannot be derived.
+  expect_rejected({{"rope_scaling", R"({"type": "yarn", "factor": null})"}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling.factor is missing"});
+  expect_rejected(
       {{"rope_scaling", R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 512})"}},
       ErrorCode::kCorruptFile,
       {"rope_scaling.original_max_position_embeddings 512", "at most max_position_embeddings 256"});
   for (const char* betas : {R"("beta_fast": 1)", R"("beta_slow": 32)", R"("beta_fast": 2, "beta_slow": 3)"})
-    expect_refused({{"rope_scaling", R"({"type": "yarn", "factor": 4, )" + std::string(betas) + "}"}},
-                   ErrorCode::kCorruptFile, {"rope_scaling.beta_fast", "more than beta_slow"});
+    expect_rejected({{"rope_scaling", R"({"type": "yarn", "factor": 4, )" + std::string(betas) + "}"}},
+                    ErrorCode::kCorruptFile, {"rope_scaling.beta_fast", "more than beta_slow"});
   for (const char* field : {"beta_fast", "beta_slow", "attention_factor", "mscale", "mscale_all_dim"})
     for (const char* value : {"0", "-1", "\"1\"", "1e300", "1e-300", "true"})
-      expect_refused({{"rope_scaling",
-                       R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": " + value + "}"}},
-                     ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field, "a number above 0"});
+      expect_rejected({{"rope_scaling",
+                        R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": " + value + "}"}},
+                      ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field, "a number above 0"});
 }
 
 TEST(ReadRope, RejectsYarnThatOverflowsScores) {
   for (const char* field : {"attention_factor", "mscale", "mscale_all_dim"})
-    expect_refused(
+    expect_rejected(
         {{"rope_scaling", R"({"type": "yarn", "factor": 4, ")" + std::string(field) + "\": 1e38}"}},
         ErrorCode::kCorruptFile, {std::string("rope_scaling.") + field + " 1e+38", "at most 1024"});
 }
 
-TEST(ReadRope, RejectsAMissingOrIllTypedParameter) {
+TEST(ReadRope, RejectsAMissingParameterOrAWrongType) {
   for (const char* type : {"linear", "dynamic", "llama3"}) {
     const std::string scaling = R"({"rope_type": ")" + std::string(type) + "\"}";
-    expect_refused({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,
-                   {"rope_scaling.factor", "missing", "a number above 0"});
+    expect_rejected({{"rope_scaling", scaling}}, ErrorCode::kCorruptFile,
+                    {"rope_scaling.factor", "missing", "a number above 0"});
   }
-  expect_refused({{"rope_scaling", R"({"rope_type": "linear", "factor": "4"})"}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling.factor \"4\"", "a number above 0"});
-  expect_refused({{"rope_scaling", R"({"rope_type": "linear", "factor": 0})"}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling.factor 0", "a number above 0"});
-  expect_refused({{"rope_scaling", R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1})"}},
-                 ErrorCode::kCorruptFile, {"rope_scaling.high_freq_factor", "missing"});
-  expect_refused({{"rope_scaling",
-                   R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"}},
-                 ErrorCode::kCorruptFile, {"rope_scaling.high_freq_factor 4", "more than low_freq_factor"});
-  expect_refused({{"rope_scaling", R"({"rope_type": "yarn", "factor": 4, "truncate": 1})"}},
-                 ErrorCode::kCorruptFile, {"rope_scaling.truncate 1", "true or false"});
-  expect_refused({{"rope_scaling", R"({"rope_type": 4})"}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling.rope_type 4", "a string"});
-  expect_refused({{"rope_scaling", "\"linear\""}}, ErrorCode::kCorruptFile,
-                 {"rope_scaling \"linear\"", "a JSON object"});
+  expect_rejected({{"rope_scaling", R"({"rope_type": "linear", "factor": "4"})"}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling.factor \"4\"", "a number above 0"});
+  expect_rejected({{"rope_scaling", R"({"rope_type": "linear", "factor": 0})"}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling.factor 0", "a number above 0"});
+  expect_rejected({{"rope_scaling", R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 1})"}},
+                  ErrorCode::kCorruptFile, {"rope_scaling.high_freq_factor", "missing"});
+  expect_rejected({{"rope_scaling",
+                    R"({"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 4})"}},
+                  ErrorCode::kCorruptFile, {"rope_scaling.high_freq_factor 4", "more than low_freq_factor"});
+  expect_rejected({{"rope_scaling", R"({"rope_type": "yarn", "factor": 4, "truncate": 1})"}},
+                  ErrorCode::kCorruptFile, {"rope_scaling.truncate 1", "true or false"});
+  expect_rejected({{"rope_scaling", R"({"rope_type": 4})"}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling.rope_type 4", "a string"});
+  expect_rejected({{"rope_scaling", "\"linear\""}}, ErrorCode::kCorruptFile,
+                  {"rope_scaling \"linear\"", "a JSON object"});
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 
 using test::expect_error;
 
-// A step of requests that have `first[r]` tokens already and `num_new[r]` new ones.
+// A step of requests with `first[r]` computed tokens and `num_new[r]` new ones.
 struct RopeStep {
   std::vector<int32_t> cu_seqlen_q{0}, positions;
   ForwardBatch batch;
@@ -50,7 +50,7 @@ std::vector<float> frequencies_of(const RopeConfig& config, int length = 0) {
   return frequencies;
 }
 
-// transformers computes in float32, so its last bits are not those of attend.
+// transformers computes in float32, so its last bits differ from attend's.
 void expect_frequencies(const RopeConfig& config, int length, const std::vector<float>& expected) {
   const std::vector<float> frequencies = frequencies_of(config, length);
   ASSERT_EQ(frequencies.size(), expected.size());
@@ -58,7 +58,7 @@ void expect_frequencies(const RopeConfig& config, int length, const std::vector<
     EXPECT_NEAR(frequencies[i], expected[i], 5e-7f * expected[i]) << "pair " << i;
 }
 
-// Expected values of the next tests: transformers 5.17, rotary_dim 16.
+// Expected values of the following tests: transformers 5.17, rotary_dim 16.
 TEST(RopeFrequencies, DefaultMatchesTransformers) {
   expect_frequencies(make_config(RopeType::kDefault), 0,
                      {1.0f, 0.316227764f, 0.100000001f, 0.0316227786f, 0.00999999978f, 0.00316227786f,
@@ -137,15 +137,15 @@ TEST(RopeAttentionFactor, YarnMatchesTransformers) {
   RopeConfig config = make_config(RopeType::kYarn);
   config.factor = 4.0;
   EXPECT_FLOAT_EQ(rope_attention_factor(config), 1.138629436f);
-  config.factor = 0.5;  // nothing is stretched
+  config.factor = 0.5;  // a factor below 1 does not scale
   EXPECT_EQ(rope_attention_factor(config), 1.0f);
   config.factor = 40.0;
   config.mscale = 0.707;
-  EXPECT_FLOAT_EQ(rope_attention_factor(config), 1.368887945f) << "mscale alone is not used";
+  EXPECT_FLOAT_EQ(rope_attention_factor(config), 1.368887945f) << "mscale is ignored without mscale_all_dim";
   config.mscale_all_dim = 1.0;
   EXPECT_FLOAT_EQ(rope_attention_factor(config), 0.921042355f);
   config.attention_factor = 1.5;
-  EXPECT_EQ(rope_attention_factor(config), 1.5f) << "what is given wins";
+  EXPECT_EQ(rope_attention_factor(config), 1.5f) << "an explicit factor overrides the formula";
 }
 
 RopeRows rows_of(RopeTable& table, const ForwardBatch& batch, View<const int32_t> prompt_lens) {
@@ -177,7 +177,7 @@ TEST(RopeTable, RejectsAPositionOutOfRange) {
                [&] { rows_of(table, step.batch, {}); });
 }
 
-// Row of token `token` as one list.
+// Cosines and sines of token `token` as one list.
 std::vector<float> angles_of(const RopeRows& rows, size_t token) {
   const int32_t row = rows.positions[token];
   const int64_t pairs = rows.cos.shape[1];
@@ -196,10 +196,10 @@ std::vector<float> angles_of(const RopeConfig& config, int position, int length)
   return values;
 }
 
-TEST(RopeTable, DynamicRotatesPromptTokensByPromptLengthAndLaterTokensByTheirOwn) {
+TEST(RopeTable, DynamicUsesThePromptLengthForPromptTokensAndTheOwnLengthForLaterTokens) {
   const RopeConfig config = dynamic_config();
   RopeTable table(config, 512, 16);
-  const RopeStep step({298}, {4});  // tokens 298 and 299 of the prompt, 300 and 301 after it
+  const RopeStep step({298}, {4});  // positions 298 and 299 belong to the prompt, 300 and 301 follow it
   const std::vector<int32_t> prompt_lens{300};
   const RopeRows rows = rows_of(table, step.batch, prompt_lens);
   EXPECT_EQ(angles_of(rows, 0), angles_of(config, 298, 300));
@@ -231,7 +231,7 @@ RopeConfig long_config() {
   return config;
 }
 
-TEST(RopeFrequencies, LongRopeUsesTheFactorsOfTheLength) {
+TEST(RopeFrequencies, LongRopeSelectsFactorsByLength) {
   const RopeConfig config = long_config();
   const std::vector<float> plain = frequencies_of(make_config(RopeType::kDefault));
   for (const int length : {0, 64, 65, 1000}) {
@@ -242,7 +242,7 @@ TEST(RopeFrequencies, LongRopeUsesTheFactorsOfTheLength) {
   }
 }
 
-TEST(RopeFrequencies, LongRopeScalesAllLengthsByOneFactor) {
+TEST(RopeFrequencies, LongRopeScalesAllLengthsEqually) {
   RopeConfig config = long_config();
   EXPECT_FLOAT_EQ(rope_attention_factor(config),
                   static_cast<float>(std::sqrt(1.0 + std::log(4.0) / std::log(64.0))));
@@ -257,7 +257,7 @@ TEST(RopeTable, LongRopeRotatesByTheLengthOfTheRequestInAnyBatch) {
   RopeConfig config = long_config();
   config.attention_factor = 1.0;
   RopeTable table(config, 512, 16);
-  // A prompt within 64, a chunk of one beyond, and a request that crosses while it generates.
+  // A prompt below 64, a chunk of a prompt above 64, and a request that crosses 64 while it generates.
   const RopeStep step({30, 10, 63}, {2, 2, 2});
   const std::vector<int32_t> prompt_lens{32, 100, 63};
   const RopeRows rows = rows_of(table, step.batch, prompt_lens);
@@ -282,9 +282,9 @@ TEST(RopeTable, DynamicDoesNotRotatePaddingTokens) {
   step.batch.num_tokens = 3;
   const std::vector<int32_t> prompt_lens{6};
   const RopeRows rows = rows_of(table, step.batch, prompt_lens);
-  const std::vector<float> unturned{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
-  EXPECT_EQ(angles_of(rows, 1), unturned);
-  EXPECT_EQ(angles_of(rows, 2), unturned);
+  const std::vector<float> identity{1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0};
+  EXPECT_EQ(angles_of(rows, 1), identity);
+  EXPECT_EQ(angles_of(rows, 2), identity);
   EXPECT_EQ(angles_of(rows, 0), angles_of(dynamic_config(), 5, 6));
 }
 

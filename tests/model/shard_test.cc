@@ -1,5 +1,4 @@
-// Parts of slots that each of several ranks loads, and weights of tiny checkpoints: those of all ranks join
-// to the whole.
+// Shards of weights: the parts that all ranks load from tiny checkpoints join to the whole weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +17,7 @@ namespace {
 using test::expect_error;
 using testing::ElementsAre;
 
-// Rows of a slot's weights, in order; a vector has rows of one element.
+// Rows of a slot's weights in order; a vector has rows of one element.
 using Rows = std::vector<std::vector<double>>;
 
 Rows rows_of(std::span<const Weight> weights) {
@@ -36,18 +35,18 @@ Rows rows_of(std::span<const Weight> weights) {
   return rows;
 }
 
-// The slots of a golden's model as a rank loads them, and the weights that they are given.
+// Slots of a golden's model for one rank, and the weights loaded into them.
 class RankWeights {
  public:
   RankWeights(const std::string& golden, int rank, int num_ranks,
-              bool (*takes)(const WeightSlot&) = nullptr) {
+              bool (*selects)(const WeightSlot&) = nullptr) {
     const auto directory = std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / golden;
     const auto checkpoint = open_checkpoint(directory);
     const ModelSpec spec = read_config(*checkpoint);
     auto files = checkpoint->open_tensors();
     named_ = make_named_slots(spec, {}, files.get(), rank, num_ranks);
     for (WeightSlot& slot : named_.slots) {
-      if (takes != nullptr && !takes(slot)) continue;
+      if (selects != nullptr && !selects(slot)) continue;
       slots_.push_back(slot);
       slots_.back().place = [this](std::span<const Weight> weights) {
         placed_.emplace_back(weights.begin(), weights.end());
@@ -67,13 +66,13 @@ class RankWeights {
   LoadedWeights loaded_;
 };
 
-// Rows of all ranks by the slot's parts before ranks divide them: of each part those of rank 0, 1, ... Ranks
-// that have the same heads have equal rows.
-Rows join_rows(const std::vector<Rows>& ranks, const WeightSlot& undivided) {
+// Joins the rows of all ranks: for each part of the slot before sharding, the rows of rank 0, 1, ... Ranks
+// that share a head must have equal rows.
+Rows join_rows(const std::vector<Rows>& ranks, const WeightSlot& whole_slot) {
   Rows joined;
   const size_t num_ranks = ranks.size();
   std::vector<size_t> next(num_ranks, 0);
-  for (const WeightPart& part : undivided.parts) {
+  for (const WeightPart& part : whole_slot.parts) {
     const auto num_units = static_cast<size_t>(part.rows / part.unit_rows);
     const size_t num_copies = num_units < num_ranks ? num_ranks / num_units : 1;
     const size_t own = static_cast<size_t>(part.rows) * num_copies / num_ranks;
@@ -98,17 +97,18 @@ Rows join_columns(const std::vector<Rows>& ranks) {
   return joined;
 }
 
-// Loads a golden on one rank and on several, and joins what they have along the axis of each weight.
-void expect_ranks_join(const std::string& golden, int num_ranks, bool (*takes)(const WeightSlot&) = nullptr) {
+// Loads a golden on one rank and on several, and joins the weights of the ranks along each weight's axis.
+void expect_ranks_join(const std::string& golden, int num_ranks,
+                       bool (*selects)(const WeightSlot&) = nullptr) {
   SCOPED_TRACE(golden + " on " + std::to_string(num_ranks) + " ranks");
-  const RankWeights whole(golden, 0, 1, takes);
+  const RankWeights whole(golden, 0, 1, selects);
   std::vector<std::unique_ptr<RankWeights>> ranks;
   for (int rank = 0; rank < num_ranks; ++rank)
-    ranks.push_back(std::make_unique<RankWeights>(golden, rank, num_ranks, takes));
+    ranks.push_back(std::make_unique<RankWeights>(golden, rank, num_ranks, selects));
   const ModelSpec spec = read_config(std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / golden);
-  std::vector<WeightSlot> undivided = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
-  if (takes != nullptr) std::erase_if(undivided, [&](const WeightSlot& slot) { return !takes(slot); });
-  ASSERT_LE(undivided.size(), whole.slots().size());
+  std::vector<WeightSlot> whole_slots = make_model(spec, {}, !spec.tie_word_embeddings)->weight_slots();
+  if (selects != nullptr) std::erase_if(whole_slots, [&](const WeightSlot& slot) { return !selects(slot); });
+  ASSERT_LE(whole_slots.size(), whole.slots().size());
   std::map<ShardAxis, int> num_weights;
   for (size_t i = 0; i < whole.slots().size(); ++i) {
     const ShardAxis axis = whole.weights(i).front().shard;
@@ -125,8 +125,8 @@ void expect_ranks_join(const std::string& golden, int num_ranks, bool (*takes)(c
     const Rows expected = rows_of(whole.weights(i));
     const std::string& name = whole.slots()[i].parts.front().name;
     if (axis == ShardAxis::kOutFeatures) {
-      // Files with a tensor of each expert have the parts that are named so.
-      WeightSlot slot = undivided[i];
+      // Files with one tensor per expert use parts_per_expert.
+      WeightSlot slot = whole_slots[i];
       if (whole.slots()[i].parts.size() == slot.parts_per_expert.size()) slot.parts = slot.parts_per_expert;
       EXPECT_EQ(join_rows(parts, slot), expected) << name;
       EXPECT_LT(parts[0].size(), expected.size()) << name;
@@ -138,24 +138,25 @@ void expect_ranks_join(const std::string& golden, int num_ranks, bool (*takes)(c
     }
   }
   EXPECT_GT(num_weights[ShardAxis::kOutFeatures], 0);
-  if (takes == nullptr) {
+  if (selects == nullptr) {
     EXPECT_GT(num_weights[ShardAxis::kInFeatures], 0);
     EXPECT_GT(num_weights[ShardAxis::kNone], 0);
   }
 }
 
 TEST(ShardedWeights, OfPlainCheckpointsJoinToTheWhole) {
-  // q, k and v apart; in one tensor, with heads for each rank and with one head for both; gate and up fused.
+  // Separate q, k and v; fused with heads for each rank, and with one head for both ranks; fused gate and up.
   for (const char* golden : {"qwen3-gqa2-hd128", "phi3-partial-window", "phi3-longrope",
                              "glm4-interleaved-rope", "llama-biases", "gemma2-bf16", "embed-bert-cls-tanh"})
     expect_ranks_join(golden, 2);
   expect_ranks_join("qwen3-gqa3-hd256", 3);
-  // One head of K and V on every rank.
+  // Every rank has the only head of K and V.
   for (const int num_ranks : {2, 3, 4, 8}) expect_ranks_join("llama-mqa24-hd16", num_ranks);
 }
 
 TEST(ShardedWeights, OfPlainExpertsJoinToTheWhole) {
-  // Tensors of each expert; of all, outputs last; the same with alternating gate and up, biases and sinks.
+  // One tensor per expert; one tensor for all, outputs last; the same with interleaved gate and up, biases
+  // and sinks.
   for (const char* golden :
        {"mixtral-top2", "qwen3-vl-moe-fused", "llama4-interleaved", "gpt-oss-sinks-window", "glm4-moe-plain"})
     expect_ranks_join(golden, 2);
@@ -175,7 +176,7 @@ TEST(ShardedWeights, OfEachQuantizedFormatJoinToTheWhole) {
     expect_ranks_join(golden, 2);
 }
 
-// These have too few inputs to divide, or heads that blocks of scales do not fit.
+// These have too few inputs to divide, or blocks of scales that do not match the heads.
 TEST(ShardedWeights, OfQuantizedLayersJoinToTheWhole) {
   for (const char* golden : {"gpt-oss-mxfp4", "mixtral-awq", "qwen3-moe-fp8-int4", "qwen2-gptq-act-order",
                              "llama-int4-packed-zeros"})
@@ -185,7 +186,7 @@ TEST(ShardedWeights, OfQuantizedLayersJoinToTheWhole) {
                     [](const WeightSlot& slot) { return slot.dequantize_on_load; });
 }
 
-// Tensors of outputs one after another: rows of these, or columns where a file has outputs last.
+// Concatenates the outputs of tensors: their rows, or their columns if outputs are columns.
 Tensor join_outputs(const std::vector<Tensor>& tensors, bool outputs_are_columns) {
   std::string bytes;
   int64_t num_outs = 0;
@@ -204,7 +205,7 @@ Tensor join_outputs(const std::vector<Tensor>& tensors, bool outputs_are_columns
   return Tensor(TensorView::contiguous(copy.view().data, first.dtype, shape), copy.storage());
 }
 
-// Layer 0's projections of these names, as a file would have them in one tensor.
+// Fuses these projections of layer 0 into one tensor, as some checkpoints store them.
 std::shared_ptr<const CheckpointTensors> fuse(const CheckpointTensors& files, const std::string& module,
                                               std::span<const WeightPart> parts) {
   std::map<std::string, Tensor> fused;
@@ -235,8 +236,8 @@ Rows load_rows(WeightSlot slot, const Quantization& quantization,
   return rows;
 }
 
-// q, k and v, and gate and up, of each format: a rank has the same rows of one tensor as of several.
-TEST(ShardedWeights, OfAFusedTensorAreThoseOfItsParts) {
+// For fused q, k, v and fused gate, up in each format, a rank has the same rows as from separate tensors.
+TEST(ShardedWeights, OfAFusedTensorMatchSeparateTensors) {
   for (const std::string golden :
        {"qwen2-gqa7-hd64", "qwen3-gqa2-hd128", "llama-fp8-channel", "llama-int8-channel", "qwen2-gptq-int8",
         "llama-int4-packed", "llama-awq", "llama-gptq-v2", "llama-mxfp4"}) {
@@ -270,7 +271,7 @@ TEST(ShardedWeights, OfAFusedTensorAreThoseOfItsParts) {
   }
 }
 
-TEST(ShardedWeights, RejectPartsThatARankCanNotHave) {
+TEST(ShardedWeights, RejectPartsThatCannotBeDivided) {
   const auto expect_rejected = [](const char* golden, int num_ranks,
                                   std::initializer_list<std::string_view> text) {
     expect_error(ErrorCode::kUnsupported, text, [&] {
@@ -278,15 +279,15 @@ TEST(ShardedWeights, RejectPartsThatARankCanNotHave) {
     });
   };
   expect_rejected("qwen3-gqa3-hd256", 2,
-                  {"q_proj.weight: 768 rows in units of 256 on 2 ranks", "units that 2 divides"});
-  // 3 heads of 48 outputs in blocks of 128: those of rank 2 begin in one and end in the next.
+                  {"q_proj.weight: 768 rows in units of 256 on 2 ranks", "units that is a multiple of 2"});
+  // 3 heads of 48 outputs in blocks of 128: the outputs of rank 2 span two blocks.
   expect_rejected(
       "qwen3-fp8-blocks", 3,
-      {"q_proj.weight_scale_inv\": a rank's outputs 96 to 144 of 144: expected multiples of 128"});
+      {"q_proj.weight_scale_inv\": rank with outputs 96 to 144 of 144: expected multiples of 128"});
   expect_rejected("gpt-oss-mxfp4", 2,
-                  {"down_proj_blocks\": a rank's inputs 0 to 16 of 32: expected multiples of 32"});
+                  {"down_proj_blocks\": rank with inputs 0 to 16 of 32: expected multiples of 32"});
   expect_rejected("qwen2-gptq-act-order", 2,
-                  {"o_proj.g_idx", "inputs in the order of their groups", "expected inputs in order"});
+                  {"o_proj.g_idx", "inputs are reordered by group", "expected inputs in order"});
 }
 
 TEST(Shard, ReturnsTheRowsOfARankInEachPart) {
@@ -314,7 +315,7 @@ TEST(Shard, ReturnsTheRowsOfARankInEachPart) {
     return rows;
   };
   using Range = std::pair<int64_t, int64_t>;
-  EXPECT_THAT(ranges(shard(fused, 0, 1)), ElementsAre(Range(0, 12))) << "one rank reads the tensor";
+  EXPECT_THAT(ranges(shard(fused, 0, 1)), ElementsAre(Range(0, 12))) << "one rank reads the whole tensor";
   EXPECT_THAT(ranges(shard(fused, 0, 2)), ElementsAre(Range(0, 4), Range(8, 12)));
   EXPECT_THAT(ranges(shard(fused, 1, 2)), ElementsAre(Range(4, 12)));
   EXPECT_THAT(ranges(shard(fused, 2, 4)), ElementsAre(Range(4, 6), Range(8, 12)));
@@ -334,7 +335,7 @@ TEST(Shard, ReturnsTheColumnsOfARank) {
                [&] { shard(slot, 0, 3); });
 }
 
-// Tensors in memory that record what is fetched of them.
+// Tensors in memory that record the fetched ranges.
 class RecordingTensors : public test::MemoryTensors {
  public:
   using MemoryTensors::MemoryTensors;
@@ -346,7 +347,7 @@ class RecordingTensors : public test::MemoryTensors {
   mutable std::vector<std::pair<uint64_t, uint64_t>> fetches;
 };
 
-TEST(Shard, IsAllThatARankReadsOfATensor) {
+TEST(Shard, IsTheOnlyPartOfATensorThatARankReads) {
   constexpr int64_t kRows = 4, kColumns = 1 << 16;
   const auto files = std::make_shared<RecordingTensors>(
       std::map<std::string, Tensor>{{"w", Tensor::zeros({kRows, kColumns}, DType::kBF16)}});
@@ -370,10 +371,10 @@ TEST(Shard, IsAllThatARankReadsOfATensor) {
   EXPECT_THAT(files->fetches, ElementsAre(Range(1 << 18, 1 << 19)));
   EXPECT_EQ(total, size_t{1} << 18);
   EXPECT_EQ(placed.at(0).data.data, bytes + (1 << 18)) << "rows are a view, not a copy";
-  // 64 KiB of the 128 KiB of each row.
+  // 64 KiB of each row of 128 KiB.
   const LoadedWeights columns = load(ShardAxis::kInFeatures);
   EXPECT_EQ(placed.at(0).data.to_string(), "bfloat16[4, 32768] on cpu");
-  EXPECT_THAT(files->fetches, ElementsAre(Range(1 << 16, 1 << 19))) << "near ranges are one";
+  EXPECT_THAT(files->fetches, ElementsAre(Range(1 << 16, 1 << 19))) << "close ranges are merged";
   EXPECT_EQ(columns.num_bytes, size_t{1} << 18);
 }
 

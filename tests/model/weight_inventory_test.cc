@@ -1,4 +1,4 @@
-// What is known of a model's weights before they are read.
+// Formats and sizes of a model's weights, determined before weights are read.
 #include "attend/model/weight_inventory.h"
 
 #include <gmock/gmock.h>
@@ -51,20 +51,20 @@ TEST(WeightInventory, DescribesScaleGroups) {
   EXPECT_THAT(names_of("llama-awq"), ElementsAre("int4 in groups of 32"));
 }
 
-// Whether config.json speaks of it or not.
+// Detected with and without desc_act in config.json.
 TEST(WeightInventory, ReportsActOrder) {
   EXPECT_THAT(names_of("qwen2-gptq-act-order"), ElementsAre("int4 in groups of 32 by act-order"));
   EXPECT_THAT(names_of("llama-gptq-v2"), ElementsAre("int4 in groups of 64"));
   const TempDir dir;
   std::string config = make_config("qwen2-gptq-act-order");
-  const std::string said = "\"desc_act\": true";
-  config.replace(config.find(said), said.size(), "\"desc_act\": false");
+  const std::string field = "\"desc_act\": true";
+  config.replace(config.find(field), field.size(), "\"desc_act\": false");
   dir.write("config.json", config);
   copy_weights("qwen2-gptq-act-order", dir);
   EXPECT_THAT(names(formats_of(dir.path())), ElementsAre("int4 in groups of 32 by act-order"));
 }
 
-// The experts are half of the elements, and have a scale of 8 bits for 32 of theirs.
+// The experts are half of the elements and have one 8-bit scale per 32 elements.
 TEST(WeightInventory, CountsMixedFormats) {
   const std::vector<StoredFormat> formats = formats_of(kGoldens / "gpt-oss-mxfp4");
   ASSERT_THAT(names(formats), testing::UnorderedElementsAre("mxfp4 in groups of 32", "bfloat16"));
@@ -82,7 +82,7 @@ TEST(WeightInventory, SortsFormatsByElements) {
   EXPECT_TRUE(std::ranges::is_sorted(formats, std::ranges::greater(), &StoredFormat::num_elements));
 }
 
-// The config of a golden of plain weights, as if they were AWQ's.
+// Config of an unquantized golden with the quantization_config of AWQ.
 std::string config_with_quantization(const std::string& golden) {
   std::string config = make_config(golden);
   config.insert(config.find('{') + 1,
@@ -112,7 +112,7 @@ TEST(WeightInventory, HasNoFormatsForPlainModels) {
                      [&] { weights.device_bytes(DType::kBF16); });
 }
 
-TEST(WeightInventory, KnowsTheFormatsOfDummyWeights) {
+TEST(WeightInventory, ReportsTheFormatsOfDummyWeights) {
   const ModelSpec spec =
       llama({{"quantization_config", R"({"quant_method": "awq", "bits": 4, "group_size": 32})"}});
   const std::vector<StoredFormat> formats = WeightInventory(spec).formats();
@@ -120,7 +120,8 @@ TEST(WeightInventory, KnowsTheFormatsOfDummyWeights) {
   EXPECT_DOUBLE_EQ(formats[0].num_bytes, (0.5 + 2.0 / 32) * static_cast<double>(formats[0].num_elements));
 }
 
-// Of dummy weights, and without a GPU: int4 in groups of 128 takes half a byte, and 5 bytes a group at most.
+// Dummy weights without a GPU: int4 in groups of 128 takes half a byte per weight and at most 5 bytes per
+// group.
 TEST(WeightInventory, ReportsDeviceBytes) {
   const ModelSpec plain = llama({});
   const ModelSpec spec =

@@ -48,6 +48,29 @@ ENGINE = """
     first = next(stream)  # the rest of the stream is not read
 """
 
+# Threads that compute while the interpreter ends.
+DAEMONS = """
+    import attend, numpy as np, threading
+    q, k = np.ones((2, 4, 64), np.float32), np.ones((2, 1, 2, 64), np.float32)
+    ends, lengths = np.array([0, 2], np.int32), np.array([2], np.int32)
+    llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=2)
+    running = threading.Barrier(4)
+    def compute():
+        for i in range(10**9):
+            attend.attention(q, k, k, ends, lengths, max_seqlen_q=2, cu_seqlen_kv=ends, scale=1.0)
+            if i == 10: running.wait()
+    def generate():
+        for i in range(10**9):
+            try:
+                llm.generate("sun", attend.SamplingParams(temperature=0, max_tokens=5))
+            except attend.Error:
+                return  # the engine was closed
+            if i == 0: running.wait()
+    for work in (compute, compute, generate):
+        threading.Thread(target=work, daemon=True).start()
+    running.wait()
+"""
+
 TORCH = """
     import torch, attend.flash_attn_interface as fa
     q = torch.ones(1, 3, 2, 64)
@@ -57,7 +80,7 @@ TORCH = """
 """
 
 
-@pytest.mark.parametrize("code", [KERNELS, PLANS, ENGINE, TORCH], ids=["kernels", "plans", "engine", "torch"])
+@pytest.mark.parametrize("code", [KERNELS, PLANS, ENGINE, DAEMONS, TORCH], ids=["kernels", "plans", "engine", "daemons", "torch"])
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"], ids=["end", "exit"])
 def test_process_exit_prints_nothing(code, ending):
     if code is TORCH:
@@ -66,3 +89,41 @@ def test_process_exit_prints_nothing(code, ending):
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert ended.returncode == (3 if ending else 0), ended.stderr
     assert "leak" not in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
+
+
+FORK = """
+    import attend, gc, numpy as np, os, sys
+    llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=2)
+    sampling = attend.SamplingParams(temperature=0, max_tokens=5)
+    expected = llm.generate("sun", sampling)
+    stream = llm.stream("count:", attend.SamplingParams(temperature=1, max_tokens=1500, ignore_eos=True))
+    next(stream)
+    parent = os.getpid()
+    if (pid := os.fork()) == 0:
+        for use in (lambda: llm.generate("sun", sampling), lambda: next(stream)):
+            try:
+                use()
+            except attend.Error as error:
+                assert f"the engine belongs to process {parent}" in str(error), error
+            else:
+                os._exit(2)
+        stream.abort()
+        q, k = np.ones((2, 4, 64), np.float32), np.ones((2, 1, 2, 64), np.float32)
+        ends, lengths = np.array([0, 2], np.int32), np.array([2], np.int32)
+        attend.attention(q, k, k, ends, lengths, max_seqlen_q=2, cu_seqlen_kv=ends, scale=1.0)  # kernels work
+        with attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=2) as own:
+            assert own.generate("sun", sampling)[0].outputs[0].text == expected[0].outputs[0].text
+        CLOSE
+        sys.exit(7)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    assert code == 7, code
+    stream.abort()
+    assert llm.generate("sun", sampling)[0].outputs[0].text == expected[0].outputs[0].text
+"""
+
+
+@pytest.mark.parametrize("close", ["", "llm.close()", "del llm, stream; gc.collect()"], ids=["exit", "close", "delete"])
+def test_the_child_of_a_fork_leaves_the_engine_to_its_parent(close):
+    script = textwrap.dedent(FORK).replace("MODEL", repr(str(MODEL))).replace("CLOSE", close or "pass")
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr

@@ -44,9 +44,9 @@ def quantized(rows):
     held = np.concatenate([of_page(codes), of_page(plain)], -1).reshape(num_pages, -1)
     # Layout of FlashMLA's tests: a gap after each page.
     pages = np.concatenate([held, exponents.reshape(num_pages, -1)], -1)
-    gapped = np.zeros((num_pages, -(-pages.shape[1] // 576) * 576), np.uint8)
-    gapped[:, : pages.shape[1]] = pages
-    return gapped[:, : pages.shape[1]].reshape(num_pages, page_size, 1, 584), values
+    padded = np.zeros((num_pages, -(-pages.shape[1] // 576) * 576), np.uint8)
+    padded[:, : pages.shape[1]] = pages
+    return padded[:, : pages.shape[1]].reshape(num_pages, page_size, 1, 584), values
 
 
 def listed(rng, shape, num_slots):
@@ -124,9 +124,9 @@ def test_fp8_cache_with_page_tables(rng, library, dtype, causal):
     seqlens, page_size = [20, 0, 130], 64
     cache, values = quantized(rng.standard_normal((7, page_size, 1, DIM)).astype(np.float32))
     # Layout of FlashMLA's tests: a gap after each page.
-    gapped = np.zeros((7, page_size + 1, 1, ROW_BYTES), np.uint8)
-    gapped[:, :page_size] = cache
-    cache = library.tensor(gapped)[:, :page_size]
+    padded = np.zeros((7, page_size + 1, 1, ROW_BYTES), np.uint8)
+    padded[:, :page_size] = cache
+    cache = library.tensor(padded)[:, :page_size]
     table = rng.permutation(7)[:6].reshape(3, 2).astype(np.int32)
     table = np.concatenate([table, np.array([[6], [0], [int(set(range(7)).difference(table[2]).pop())]], np.int32)], 1)
     q = library.tensor(rng.standard_normal((3, 2, 16, DIM), dtype=np.float32), dtype)

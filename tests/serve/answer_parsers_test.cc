@@ -24,20 +24,26 @@ const std::vector<Tool>& test_tools() {
 
 enum class Reader { kHermes, kLlama3, kQwen3Coder, kReasoning, kInsideReasoning, kReasoningThenHermes };
 
+std::unique_ptr<AnswerParser> calls_of(std::string_view format) {
+  return make_call_parser(parse_tool_format(format), test_tools());
+}
+
 std::unique_ptr<AnswerParser> make_reader(Reader reader) {
   switch (reader) {
     case Reader::kHermes:
-      return kHermesFormat.make_parser(test_tools());
+      return calls_of("hermes");
     case Reader::kLlama3:
-      return kLlama3Format.make_parser(test_tools());
+      return calls_of("llama3");
     case Reader::kQwen3Coder:
-      return kQwen3CoderFormat.make_parser(test_tools());
+      return calls_of("qwen3_coder");
     case Reader::kReasoning:
-      return make_reasoning_parser(kThinkFormat, false, make_text_parser());
+      return make_reasoning_parser(parse_reasoning_format("qwen3"), false, make_text_parser);
     case Reader::kInsideReasoning:
-      return make_reasoning_parser(kThinkFormat, true, make_text_parser());
+      return make_reasoning_parser(parse_reasoning_format("qwen3"), true, make_text_parser);
     case Reader::kReasoningThenHermes:
-      return make_reasoning_parser(kThinkFormat, false, kHermesFormat.make_parser(test_tools()));
+      return make_reasoning_parser(
+          parse_reasoning_format("qwen3"), false, [] { return calls_of("hermes"); },
+          parse_tool_format("hermes").opens);
   }
   return nullptr;
 }
@@ -52,7 +58,7 @@ std::vector<AnswerPart> joined_parts(Reader reader, const std::vector<std::strin
     for (const AnswerPart& part : parts.all()) all.add(part.kind, part.text);
   }
   parts.clear();
-  parser->finish(parts);
+  parser->finish(parts, /*complete=*/true);
   for (const AnswerPart& part : parts.all()) all.add(part.kind, part.text);
   return all.all();
 }
@@ -97,7 +103,7 @@ std::vector<AnswerCase> answer_cases() {
       {Reader::kHermes, "<tool_call>{\"na", {text_part("<tool_call>{\"na")}},
       {Reader::kHermes,
        "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b",
-       {call_part("now"), arguments_part("{\"a\": \"b")}},
+       {call_part("now"), arguments_part("{\"a\": \"b\"}")}},
       {Reader::kHermes,
        "<tool_call>{\"name\": \"now\"}<tool_call>{\"name\": \"now\"}</tool_call>",
        {call_part("now"), arguments_part("{}"), call_part("now"), arguments_part("{}")}},
@@ -220,12 +226,13 @@ TEST(AnswerParsers, StreamArgumentsIncrementally) {
 TEST(ChatAnswer, NumbersCallsAndWritesDeltas) {
   AnswerFormat format;
   format.tools = test_tools();
+  format.tool_format = &parse_tool_format("hermes");
   ChatAnswer answer(format);
   std::vector<std::string> deltas;
   const std::string whole =
       "A <tool_call>{\"name\": \"now\"}</tool_call><tool_call>{\"name\": \"get_weather\", \"arguments\": "
       "{\"days\": 1}}</tool_call>";
-  for (const AnswerDelta& delta : answer.push(whole, true)) {
+  for (const AnswerDelta& delta : answer.push(whole, ChatAnswer::End::kComplete)) {
     JsonText json;
     json.begin_object();
     add_delta(answer, delta, json);

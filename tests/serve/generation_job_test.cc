@@ -76,12 +76,50 @@ TEST(ChatJob, ReadsPriorityAndCacheSalt) {
   EXPECT_EQ(chat("").cache_salt, "");
 }
 
+// The prefix cache stores salts for as long as their pages.
+TEST(ChatJob, LimitsTheSizeOfSalts) {
+  for (const std::string field : {"cache_salt", "extra_key"}) {
+    SCOPED_TRACE(field);
+    const auto salt = [&](size_t num_chars) {
+      std::string text;
+      for (size_t i = 0; i < num_chars; ++i) text += "é";
+      return "\"" + field + "\": \"" + text + "\"";
+    };
+    EXPECT_NO_THROW(chat(salt(200)));
+    try {
+      chat(salt(201));
+      ADD_FAILURE() << "accepted";
+    } catch (const ApiError& error) {
+      EXPECT_EQ(error.param, field);
+      EXPECT_EQ(error.message, field + " of 201 characters: expected at most 200");
+    }
+  }
+}
+
+TEST(ChatJob, LimitsLogprobsOverAllCompletions) {
+  EXPECT_NO_THROW(chat(R"("logprobs": true, "top_logprobs": 20, "max_tokens": 1000, "n": 128)"));
+  EXPECT_NO_THROW(chat(R"("logprobs": false, "max_tokens": 1000000, "n": 128)"));
+  try {
+    chat(R"("logprobs": true, "top_logprobs": 19, "max_tokens": 2000, "n": 128)");
+    ADD_FAILURE() << "accepted";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.param, "logprobs");
+    EXPECT_EQ(
+        error.message,
+        "logprobs: 128 completions of 2000 tokens with 20 logprobs each: expected at most 4000000 together");
+  }
+}
+
 TEST(ChatJob, ContinuesTheLastMessage) {
   const GenerationJob job = chat(
       R"("messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "He"}], "continue_final_message": true)");
   EXPECT_EQ(job.continued, "He");
-  EXPECT_EQ(job.variables, R"({"messages":[{"role":"user","content":"Hi"}]})");
-  EXPECT_TRUE(job.add_generation_prompt);
+  EXPECT_EQ(Json::parse(job.variables)["messages"].size(), 2u) << "the template renders the message";
+  const GenerationJob empty = chat(
+      R"("messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": " "}], "continue_final_message": true)");
+  EXPECT_EQ(empty.continued, "");
+  EXPECT_EQ(empty.variables, R"({"messages":[{"role":"user","content":"Hi"}]})");
+  EXPECT_TRUE(empty.add_generation_prompt);
 }
 
 TEST(ChatJob, ReadsEveryFieldThatTheEngineSupports) {
@@ -149,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         BadField{R"("temperature": "hot")", "temperature", "temperature \"hot\": expected a number"},
         BadField{R"("temperature": -1)", "temperature", "temperature -1: expected 0 to 100"},
-        BadField{R"("top_p": 0)", "top_p", "expected above 0"},
+        BadField{R"("top_p": -1)", "top_p", "expected 0 to 1"},
         BadField{R"("top_p": 1.5)", "top_p", "expected 0 to 1"},
         BadField{R"("max_tokens": 0)", "max_tokens", "expected an integer from 1"},
         BadField{R"("max_tokens": 1.5)", "max_tokens", "expected an integer"},

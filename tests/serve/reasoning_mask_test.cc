@@ -28,7 +28,7 @@ class ReasoningMaskTest : public ::testing::Test {
 };
 
 TEST_F(ReasoningMaskTest, AllowsAllTokensUntilTheClosingTag) {
-  const auto mask = make_reasoning_mask(kThinkFormat, inner_, tokenizer_, /*inside=*/true);
+  const auto mask = make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_, /*inside=*/true);
   const std::vector<int32_t> ids = tokenizer_.encode("thoughts</think>", false);
   ASSERT_GT(ids.size(), 3u) << "the tag is several tokens here";
   for (const int32_t id : ids) {
@@ -43,7 +43,8 @@ TEST_F(ReasoningMaskTest, AllowsAllTokensUntilTheClosingTag) {
 }
 
 TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {
-  const auto mask = make_reasoning_mask(kThinkFormat, inner_, tokenizer_, /*inside=*/false);
+  const auto mask =
+      make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_, /*inside=*/false);
   EXPECT_TRUE(mask->fill(words_));
   EXPECT_EQ(words_[0], 1u << 5);
   mask->accept(5);

@@ -14,14 +14,18 @@ using ::testing::HasSubstr;
 constexpr char kTwoTools[] = R"("tools": [{"type": "function", "function": {"name": "f", "parameters":
   {"type": "object", "properties": {"b": {"type": "integer"}, "a": {"type": "string"}}, "required": ["b", "a"]}}},
   {"type": "function", "function": {"name": "g"}}])";
-constexpr ChatFormats kHermesFormats = {.tools = &kHermesFormat, .reasoning = nullptr};
+ChatFormats hermes_formats() {
+  ChatFormats formats;
+  formats.tools = &parse_tool_format("hermes");
+  return formats;
+}
 
-GenerationJob chat_with(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
+GenerationJob chat_with(const std::string& fields, const ChatFormats& formats = hermes_formats()) {
   return kChatCompletions.read(
       parse_body(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}"), {}, formats);
 }
 
-std::string tools_error(const std::string& fields, const ChatFormats& formats = kHermesFormats) {
+std::string tools_error(const std::string& fields, const ChatFormats& formats = hermes_formats()) {
   try {
     chat_with(fields, formats);
   } catch (const ApiError& error) {
@@ -61,7 +65,7 @@ TEST(Tools, RequiredToolsBecomeAGrammar) {
 TEST(Tools, UnknownFormatAllowsRequiredOnly) {
   EXPECT_THAT(tools_error(kTwoTools, {}), HasSubstr("--tool-call-parser"));
   EXPECT_EQ(chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")", {}).answer->tool_format,
-            &kLlama3Format);
+            &parse_tool_format("llama3"));
 }
 
 TEST(Tools, InvalidToolsAreRejectedByName) {
@@ -81,19 +85,40 @@ TEST(Tools, InvalidToolsAreRejectedByName) {
               HasSubstr("regex already sets"));
 }
 
-TEST(ToolFormat, IsFoundByNameAndByTemplate) {
-  EXPECT_EQ(&parse_tool_format("hermes"), &kHermesFormat);
-  EXPECT_EQ(parse_tool_format("qwen").name(), "qwen25");
-  EXPECT_EQ(&parse_tool_format("llama3_json"), &kLlama3Format);
-  EXPECT_THROW(parse_tool_format("unknown"), Error);
-  EXPECT_EQ(find_tool_format("... <tool_call>\\n{\"name\": ..."), &kHermesFormat);
-  EXPECT_EQ(find_tool_format("<tool_call>\\n<function=..."), &kQwen3CoderFormat);
-  EXPECT_EQ(find_tool_format("{{ '<|python_tag|>' }}"), &kLlama3Format);
-  EXPECT_EQ(find_tool_format("{{ messages }}"), nullptr);
+TEST(Tools, StrictToolsRestrictAnAnswerThatMayContainCalls) {
+  const std::string strict = R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
+  EXPECT_FALSE(chat_with(strict).grammar) << "no grammar library";
+  ChatFormats formats = hermes_formats();
+  formats.grammars = true;
+  const GenerationJob job = chat_with(strict, formats);
+  ASSERT_TRUE(job.grammar.has_value());
+  const Json format = Json::parse(job.grammar->grammar.text)["format"];
+  EXPECT_EQ(format["type"], "triggered_tags");
+  EXPECT_EQ(format["at_least_one"], false);
+  EXPECT_FALSE(chat_with(kTwoTools, formats).grammar);
+  formats.tools = &parse_tool_format("pythonic");
+  EXPECT_FALSE(chat_with(strict, formats).grammar) << "an opening bracket is also text";
+}
+
+TEST(Tools, OneCallIsReturnedIfCallsAreNotParallel) {
+  const GenerationJob job = chat_with(std::string(kTwoTools) + R"(, "parallel_tool_calls": false)");
+  ChatAnswer answer(*job.answer);
+  answer.push(R"(<tool_call>{"name": "f"}</tool_call><tool_call>{"name": "g"}</tool_call>)",
+              ChatAnswer::End::kComplete);
+  ASSERT_EQ(answer.calls().size(), 1u);
+  EXPECT_EQ(answer.calls()[0].arguments, "{}");
+}
+
+TEST(Tools, MarkersThatAreSpecialTokensAreDecoded) {
+  EXPECT_TRUE(chat_with(kTwoTools).params.skip_special_tokens);
+  ChatFormats formats;
+  formats.tools = &parse_tool_format("kimi_k2");
+  EXPECT_FALSE(chat_with(kTwoTools, formats).params.skip_special_tokens);
 }
 
 TEST(Reasoning, IsReturnedSeparatelyIfTheServerHasAParser) {
-  const ChatFormats formats{.tools = nullptr, .reasoning = &kThinkFormat};
+  ChatFormats formats;
+  formats.reasoning = &parse_reasoning_format("qwen3");
   EXPECT_TRUE(chat_with(R"("n": 1)", formats).answer->reasoning);
   EXPECT_FALSE(chat_with(R"("separate_reasoning": false)", formats).answer);
   EXPECT_FALSE(chat_with(R"("separate_reasoning": true)").answer);

@@ -1,4 +1,4 @@
-// AttentionLayer: geometry and features of one layer's attention. Knows no kernel.
+// AttentionLayer: geometry and features of one layer's attention, independent of kernels.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ namespace attend {
 
 enum class AttentionType : uint8_t {
   kDecoder,               // causal, unless there is a window_right
-  kDecoderBidirectional,  // every token of the request, cached or new, or those of its windows
-  kEncoderOnly,           // the same, nothing cached
+  kDecoderBidirectional,  // every token of the request, cached or new; with windows, those in its window
+  kEncoderOnly,           // same as kDecoderBidirectional, without cached tokens
   kCross,                 // the encoder's tokens
 };
 
@@ -30,7 +30,7 @@ struct AttentionLayer {
   int num_kv_heads = 0;
   int head_dim_qk = 0;  // MLA absorbed: kv_lora_rank + rope_dim
   int head_dim_v = 0;   // MLA absorbed: kv_lora_rank
-  int rope_dim = 0;     // MLA: trailing part of head_dim_qk that comes as q_rope, k_rope
+  int rope_dim = 0;     // MLA: trailing part of head_dim_qk, passed as q_rope and k_rope
   KvKind kind = KvKind::kMha;
   AttentionType type = AttentionType::kDecoder;
   float scale = 1.0f;
@@ -53,22 +53,22 @@ struct AttentionLayer {
   }
 };
 
-// What a backend must know of a model before any step.
+// Shapes and dtypes of a model that a backend requires before the first step.
 struct ModelGeometry {
   std::vector<AttentionLayer> layers = {};
-  // The other of each pair of MLA layers, for contiguous keys and values.
+  // Second layer of each pair of MLA layers, for contiguous keys and values.
   std::vector<AttentionLayer> expanded_layers = {};
   DType dtype = DType::kF32;     // of q, k, v and out
   DType kv_dtype = DType::kF32;  // of the pool; kU8: scaled rows
   int max_context_len = 0;
 };
 
-// Upper bounds of every step. Workspaces are sized from them, the scheduler admits by them.
+// Upper bounds of every step. Workspace sizes and the scheduler's admission depend on them.
 struct BatchLimits {
   int max_reqs = 0;
   int max_tokens = 0;         // new tokens of a step
   int64_t max_kv_tokens = 0;  // sum of seqlen_kv over a step; bounds partial results
-  // Drafted ones among the new tokens of a step; each has a row of logits of its own.
+  // Draft tokens among the new tokens of a step; each has its own row of logits.
   int max_draft_tokens = 0;
 
   int max_logit_rows() const { return max_reqs + max_draft_tokens; }

@@ -1,5 +1,6 @@
-// The seam: a static entry, and a class of three verbs. It knows neither GEMM nor norms nor rotary
-// embeddings. docs/architecture.md tells how a step goes through it.
+// Interface of attention backends: a static registry entry and a class that plans and runs one step. It
+// covers attention only: GEMMs, norms and rotary embeddings are outside of it. docs/architecture.md describes
+// a step.
 #pragma once
 
 #include <memory>
@@ -19,50 +20,51 @@ namespace attend {
 
 using kernels::KvDestination;
 
-// The caller owns every tensor. K and V stand in the cache, those of the step's new tokens too: whoever
-// computed them stored them at destination(). An expanded MLA layer brings its own.
+// Operands of forward(). The caller owns every tensor. K and V are in the cache, including those of the
+// step's new tokens, which the caller stored at destination(). An expanded MLA layer passes contiguous K and
+// V.
 struct AttentionInput {
   TensorView q = {};       // [num_tokens, num_q_heads, head_dim_qk], rotated; MLA: [.., kv_lora_rank]
   TensorView q_rope = {};  // MLA: [num_tokens, num_q_heads, rope_dim], rotated
   TensorView out = {};     // [num_tokens, num_q_heads, head_dim_v]
   TensorView lse = {};     // f32 [num_tokens, num_q_heads]; may be empty
-  // Expanded MLA, for backends that say Capability::contiguous: keys and values of all requests, one request
-  // after another; causal: its last ones are those of its new tokens.
+  // Expanded MLA, for backends with Capability::contiguous: keys and values of all requests, one request
+  // after another. If causal, the last keys of a request are those of its new tokens.
   TensorView k = {};                            // [num_keys, num_q_heads, head_dim_qk]
   TensorView v = {};                            // [num_keys, num_q_heads, head_dim_v]
   View<const int32_t> cu_seqlen_kv = {};        // [num_reqs + 1] on the device
   View<const int32_t> seqlen_kv_expanded = {};  // [num_reqs] on the device: their differences
-  bool causal = true;                           // of k and v; false: all of them are seen
+  bool causal = true;                           // over k and v; false: every query sees all keys
 };
 
 // Belongs to one device and one thread.
 class AttentionBackend {
  public:
   virtual ~AttentionBackend() = default;
-  // Derives this step's metadata: kernel launches only, no allocation, no copy to the host. Holds until the
-  // next plan() on the stream.
+  // Derives this step's metadata: kernel launches only, no allocation, no copy to the host. The metadata is
+  // valid until the next plan() on the stream.
   virtual void plan(const ForwardBatch& batch, Stream& stream) = 0;
-  // Whether what plan() and forward() queue for a decode step of so many requests depends on whether they are
-  // short (kernels::kShortRequestMaxKeys), as ForwardBatch::max_seqlen_kv says: a graph is of one or the
-  // other.
+  // Returns true if the launches of plan() and forward() for a decode step of `num_reqs` requests depend on
+  // whether ForwardBatch::max_seqlen_kv is at most kernels::kShortRequestMaxKeys. A CUDA graph is then
+  // captured for each of the two cases.
   virtual bool plan_depends_on_kv_len(int /*num_reqs*/) const { return false; }
-  // Where the layer's new K and V of the planned step go. Whoever computes them writes them there, in a
-  // launch or a fused one, before forward().
+  // Returns where the layer's new K and V of the planned step are stored. The caller stores them before
+  // forward(), in a separate or a fused launch.
   virtual KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) = 0;
-  // Attends. Called once per layer of the planned step, after the store.
+  // Computes attention. Called once per layer of the planned step, after the store.
   virtual void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                        Stream& stream) = 0;
 };
 
-// What is known before the pool is sized.
+// Configuration that is available before the pool is sized.
 struct BackendConfig {
   Device device = {};
   ModelGeometry model = {};
   BatchLimits limits = {};
   int page_size = 1;
   bool deterministic = false;
-  bool cascade =
-      false;  // decode steps may say which keys their requests share; others have no need of memory
+  bool cascade = false;  // decode steps may set ForwardBatch::shared; without it no memory is allocated for
+                         // cascade attention
 };
 
 // Outlives the backend.
@@ -74,22 +76,22 @@ struct BackendContext {
   KvPool& pool;
 };
 
-// Static data: all that the resolver sees, and how to make the backend.
+// Static record of a backend: the data that the resolver reads, and the factory.
 struct BackendEntry {
   std::string_view name;
   std::span<const std::string_view> aliases = {};
-  std::string_view summary = {};  // one line: which contract, over which kernels
-  bool slow = false;              // to check others by: who asks for it is warned
+  std::string_view summary = {};  // one line: the contract and the kernels
+  bool slow = false;              // a reference for other backends: selecting it logs a warning
   Capability mha = {}, mla = {};
-  // Bytes that create() will allocate, at most; asked for before the pool is sized.
+  // Returns an upper bound of the bytes that create() allocates. Called before the pool is sized.
   size_t (*workspace_bytes)(const BackendConfig&) = nullptr;
-  // After the pool; allocates everything that the backend will ever need.
+  // Called after the pool is created. Allocates all memory that the backend uses.
   std::unique_ptr<AttentionBackend> (*create)(const BackendContext&) = nullptr;
 
   constexpr const Capability& capability(KvKind kind) const { return kind == KvKind::kMha ? mha : mla; }
 };
 
-// One line for people: "MHA: <capability> | MLA: <capability>".
+// One line for display: "MHA: <capability> | MLA: <capability>".
 std::string describe(const BackendEntry& entry);
 
 }  // namespace attend

@@ -1,5 +1,5 @@
 // Capabilities, requirements and hardware as plain data. Checks, `attend backends` and the support matrix in
-// docs/ all come from these records; no code asks for a backend's name.
+// docs/ all use these records; no code compares a backend's name.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ class Set {
   uint32_t bits_ = 0;
 };
 
-// "hopper, blackwell"; "nothing" for none.
+// Returns text such as "hopper, blackwell"; "nothing" for an empty set.
 std::string to_string(Set<Architecture> architectures);
 std::string to_string(Set<DType> dtypes);
 
@@ -78,12 +78,12 @@ class PageSizes {
     sizes.bits_ = bits_ & other.bits_;
     return sizes;
   }
-  // "1, 16, 64"; "any" for all of them.
+  // Returns text such as "1, 16, 64"; "any" for all sizes.
   std::string to_string() const;
   constexpr bool operator==(const PageSizes&) const = default;
 
  private:
-  uint32_t bits_ = 0;  // a size is its own bit
+  uint32_t bits_ = 0;  // bit of a size: the size itself
 };
 
 // Draft trees in speculative decoding: how many branches a draft token may have.
@@ -97,33 +97,33 @@ struct HeadDims {
   constexpr bool operator==(const HeadDims&) const = default;
 };
 
-// Which head dims a backend takes, given its largest.
+// Rule for supported head dims, given the largest.
 enum class HeadDimRule : uint8_t {
   kUpTo,       // multiples of 8 up to the largest
-  kEqualUpTo,  // likewise, and head_dim_qk == head_dim_v
+  kEqualUpTo,  // same, and head_dim_qk == head_dim_v
   kExactly,    // the largest only
 };
 
-// What a backend can do for one kind of KV. Without architectures it does not serve the kind.
+// Capabilities of a backend for one kind of KV. Without architectures it does not serve the kind.
 struct Capability {
   Set<Architecture> prefill = {};  // architectures it prefills on; empty: decode only
   Set<Architecture> decode = {};
 
   PageSizes page_sizes = {};
-  // Page sizes under a condition; all conditions that hold intersect.
+  // Page sizes under a condition; they intersect if several conditions hold.
   PageSizes tree_page_sizes = PageSizes::all();         // with draft trees
   PageSizes window_tree_page_sizes = PageSizes::all();  // with draft trees and a sliding window
-  PageSizes ungrouped_page_sizes = PageSizes::all();    // with as many KV heads as query heads
-  int preferred_page_size = 0;  // when the user asks for none; 0: the resolver's default
+  PageSizes ungrouped_page_sizes = PageSizes::all();    // with equal numbers of KV and query heads
+  int preferred_page_size = 0;  // used if the user requests none; 0: the resolver's default
 
-  HeadDims head_dims = {256, 256};  // the largest
+  HeadDims head_dims = {256, 256};  // largest head dims
   HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
-  std::array<int, 2> num_q_heads = {};  // head counts per rank it has kernels for; zeros: any
+  std::array<int, 2> num_q_heads = {};  // supported head counts per rank; zeros: any
   Set<DType> dtypes = {};               // of q, k, v
   Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/selected_rows.h
 
-  // Prefill of MLA: takes keys and values of its own making beside the cache (AttentionInput::k, expanded
-  // MLA). Where it does not, models absorb every step.
+  // Prefill of MLA: supports contiguous keys and values outside of the cache (AttentionInput::k, expanded
+  // MLA). Without it, models use absorbed MLA in every step.
   bool contiguous = false;
   bool kv_scales = true;  // applies descales other than 1
   bool window = true;
@@ -134,9 +134,9 @@ struct Capability {
   bool cross_with_window = true;  // in one model
   bool bidirectional = true;      // queries see keys after their own, all or those of a window_right
   Speculation speculation = Speculation::kTree;
-  // Architectures on which a token's bits depend on its own sequence alone.
+  // Architectures on which a token's bits depend only on its own sequence.
   Set<Architecture> deterministic = Set<Architecture>::all();
-  bool graphs = true;  // its decode can be captured in a CUDA graph
+  bool graphs = true;  // decode can be captured in a CUDA graph
 
   constexpr const Set<Architecture>& architectures(Phase phase) const {
     return phase == Phase::kPrefill ? prefill : decode;
@@ -145,10 +145,10 @@ struct Capability {
   bool operator==(const Capability&) const = default;
 };
 
-// For people: "pages any; head dims to 256/256; KV float32, bfloat16; window, sinks; draft trees; ...".
+// Text for display: "pages any; head dims to 256/256; KV float32, bfloat16; window, sinks; draft trees; ...".
 std::string describe(const Capability& capability);
 
-// What a model and the user's options need of a backend.
+// Requirements of a model and the user's options.
 struct Requirement {
   KvKind kind = KvKind::kMha;
   int num_q_heads = 0;      // per rank, the largest over layers
@@ -162,16 +162,17 @@ struct Requirement {
   bool deterministic = false;
   bool graphs = false;
 };
-// The union over a model's layers; options (speculation, deterministic, graphs) start as false.
+// Returns the union over a model's layers; options (speculation, deterministic, graphs) start as false.
 Requirement make_requirement(const ModelGeometry& model);
 
-// The page sizes of `capability` that serve `requirement`: page_sizes under every condition that holds.
+// Returns the page sizes of `capability` that serve `requirement`: page_sizes under every condition that
+// holds.
 PageSizes page_sizes_for(const Capability& capability, const Requirement& requirement);
 
-// The machine, as a value: selection is tested on any machine.
+// Hardware as a value, so that tests of the selection cover any machine.
 struct Hardware {
   Architecture architecture = Architecture::kCpu;
-  std::string name = {};  // for people: "AMD EPYC 9R45, 2 cores"
+  std::string name = {};  // for display: "AMD EPYC 9R45, 2 cores"
   int num_workers = 1;    // threads or SMs
 };
 

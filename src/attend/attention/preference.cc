@@ -1,23 +1,23 @@
-// Which backend is tried first, by kind and architecture. The order is SGLang's default choice (what its
-// users get without a flag). Its overrides by model name are not needed: GPT-OSS is a model with sinks and
-// Llama 4 one with chunks, and FlashInfer's capability has neither.
+// Order in which backends are tried, by KV kind and architecture: SGLang's default choice without flags.
+// SGLang's overrides by model name are not needed: GPT-OSS requires sinks and Llama 4 chunks, and
+// FlashInfer's capability has neither.
 #include "attend/attention/resolver.h"
 
 namespace attend {
 namespace {
 
-// Draft trees go to FlashInfer even where FA3 or TRT-LLM is the default; a KV dtype that FA3 lacks goes to
+// Draft trees use FlashInfer even if FA3 or TRT-LLM is the default; KV dtypes that FA3 does not support use
 // Triton.
 constexpr Preference kHopperMha[] = {{.backend = "fa3", .up_to = Speculation::kChain},
                                      {.backend = "flashinfer", .from = Speculation::kTree},
                                      {.backend = "triton"}};
-// FA4 steps in where TRT-LLM's kernels want equal head dims.
+// FA4 is used if head dims differ, which TRT-LLM's kernels do not support.
 constexpr Preference kBlackwellMha[] = {
     {.backend = "trtllm_mha", .up_to = Speculation::kChain},
     {.backend = "fa4", .up_to = Speculation::kChain, .only_unequal_head_dims = true},
     {.backend = "flashinfer"},
     {.backend = "triton"}};
-// FA3 is the default of deterministic inference wherever it runs.
+// FA3 is the default of deterministic inference on all architectures that it supports.
 constexpr Preference kAmpereMha[] = {
     {.backend = "fa3", .only_deterministic = true}, {.backend = "flashinfer"}, {.backend = "triton"}};
 constexpr Preference kOtherMha[] = {{.backend = "flashinfer"}, {.backend = "triton"}};

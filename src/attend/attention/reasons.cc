@@ -1,4 +1,4 @@
-// Why a backend can not serve a requirement: one check per field of Capability.
+// Reasons why a backend cannot serve a requirement: one check per field of Capability.
 #include <algorithm>
 #include <sstream>
 
@@ -15,7 +15,7 @@ std::string text(const Parts&... parts) {
   return out.str();
 }
 
-// Collects reasons: "<what is required>: <backend> <what it takes> (<phase>)".
+// Collects reasons: "<requirement>: <backend> <limit> (<phase>)".
 class Reasons {
  public:
   Reasons(const BackendEntry& entry, Phase phase) : entry_(entry), phase_(phase) {}
@@ -80,7 +80,8 @@ void add_feature_reasons(const Capability& can, const Requirement& needs, Reason
                  text("takes ", to_string(can.speculation)));
 }
 
-// On the CPU, a contract that is deterministic anywhere is: all of them run over the same kernels.
+// On the CPU all contracts run on the same kernels: a contract that is deterministic on any architecture is
+// deterministic there.
 void add_determinism_reasons(const Capability& can, const Requirement& needs, Architecture architecture,
                              bool contract_on_cpu, Reasons& reasons) {
   if (!needs.deterministic) return;
@@ -95,7 +96,7 @@ void add_determinism_reasons(const Capability& can, const Requirement& needs, Ar
 void add_page_reasons(const Capability& can, const Requirement& needs, int page_size, Reasons& reasons) {
   const bool tree = needs.speculation == Speculation::kTree;
   std::string what = text("page_size ", page_size);
-  if (can.page_sizes.contains(page_size)) {  // then a condition refuses it
+  if (can.page_sizes.contains(page_size)) {  // a condition on page sizes excludes it
     if (tree && !can.tree_page_sizes.contains(page_size))
       what += " with draft trees";
     else if (tree && needs.window && !can.window_tree_page_sizes.contains(page_size))

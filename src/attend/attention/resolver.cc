@@ -18,8 +18,8 @@ struct Candidate {
 struct PhaseChoice {
   Phase phase;
   std::vector<Candidate> candidates;  // best first
-  std::vector<Rejection> rejected;    // of every backend but the one that was asked for
-  std::vector<std::string> against;   // reasons against the one that was asked for
+  std::vector<Rejection> rejected;    // backends that were not requested
+  std::vector<std::string> against;   // reasons against the requested backend
 };
 
 struct ResolveInput {
@@ -48,10 +48,10 @@ const BackendEntry& named_backend(std::span<const BackendEntry> table, std::stri
   fail(ErrorCode::kInvalidArgument, "attention backend '", name, "': expected one of ", join(names, ", "));
 }
 
-// The backend that the user named for a phase. Null entry: none.
+// Backend that the user named for a phase; null entry: none.
 struct RequestedBackend {
   const BackendEntry* entry = nullptr;
-  bool does_phase = true;  // false: named for both phases, and does the other one only
+  bool does_phase = true;  // false: named for both phases, and only supports the other one
 };
 
 RequestedBackend find_requested(Phase phase, const ResolveInput& input) {
@@ -63,7 +63,7 @@ RequestedBackend find_requested(Phase phase, const ResolveInput& input) {
   if (options.attention_backend.empty()) return {};
   const BackendEntry& both = named_backend(input.table, options.attention_backend);
   const Capability& can = both.capability(input.requirement.kind);
-  // With the other phase overridden, leaving this one open would drop the option.
+  // If the user overrides the other phase, choosing automatically here would ignore the option.
   const bool only_other = can.served() && can.architectures(phase).empty() && other.empty();
   return {.entry = &both, .does_phase = !only_other};
 }
@@ -93,7 +93,7 @@ std::vector<Rejection> rejected(Phase phase, const ResolveInput& input, const Ba
   return found;
 }
 
-// Every backend of the table that was not refused, the preferred ones first.
+// Returns every backend of the table that was not rejected, preferred ones first.
 std::vector<Candidate> automatic_candidates(const ResolveInput& input,
                                             const std::vector<Rejection>& refused) {
   const std::string on(to_string(input.hardware.architecture));
@@ -146,7 +146,7 @@ int choose_page_size(PageSizes sizes, const Capability& prefill, const Capabilit
   return 0;
 }
 
-// The first pair of backends that share a page size; nothing when none do.
+// Returns the first pair of backends that share a page size; nullopt if no pair does.
 std::optional<Resolution> choose_pair(const ResolveInput& input, const PhaseChoice& prefill,
                                       const PhaseChoice& decode) {
   const KvKind kind = input.requirement.kind;

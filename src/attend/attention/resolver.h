@@ -13,16 +13,17 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// What the user asked for. Empty: choose.
+// Backends and page size that the user requested. Empty: chosen by the resolver.
 struct BackendOptions {
-  // Both phases. Where it only decodes (FlashMLA), the other phase is chosen, and Resolution::why says so.
+  // Backend of both phases. If it only decodes (FlashMLA), the resolver chooses the prefill backend and
+  // reports this in Resolution::why.
   std::string attention_backend = {};
-  std::string prefill_backend = {};  // wins over attention_backend
-  std::string decode_backend = {};   // likewise
+  std::string prefill_backend = {};  // overrides attention_backend
+  std::string decode_backend = {};   // same
   std::optional<int> page_size = {};
 };
 
-// Why a backend can not serve a phase: "page_size 16: flashmla needs 64 (decode)".
+// Reasons why a backend cannot serve a phase: "page_size 16: flashmla needs 64 (decode)".
 struct Rejection {
   std::string_view backend;
   Phase phase;
@@ -33,48 +34,50 @@ struct Resolution {
   const BackendEntry* prefill = nullptr;
   const BackendEntry* decode = nullptr;
   int page_size = 0;
-  std::string why = {};                  // one line for people: "cpu: first choice for cpu"
-  std::vector<Rejection> rejected = {};  // of every backend that was not asked for and can not serve
+  std::string why = {};                  // one line for display: "cpu: first choice for cpu"
+  std::vector<Rejection> rejected = {};  // backends that were not requested and cannot serve
 };
 
-// One entry of a preference list: a backend, and when it is preferred. (Whether it can serve is its
-// capability.)
+// Entry of a preference list: a backend, and the condition under which it is preferred. Its capability
+// determines if it can serve.
 struct Preference {
   std::string_view backend;
-  Speculation from = Speculation::kNone;   // draft trees at least this bushy
-  Speculation up_to = Speculation::kTree;  // and at most
+  Speculation from = Speculation::kNone;   // draft trees at least this general
+  Speculation up_to = Speculation::kTree;  // and at most this general
   bool only_unequal_head_dims = false;     // preferred only when head_dim_qk != head_dim_v
   bool only_deterministic = false;         // preferred only for deterministic inference
 };
-// preference[kind][architecture]: what to try, best first. Both phases share a list: phases differ in who can
-// serve, which capabilities say. What no list names comes last, in the order of the table.
+// Returns the preferred backends of a KV kind and an architecture, best first. Both phases share a list,
+// because capabilities already exclude backends that cannot serve a phase. Backends that no list names are
+// tried last, in the order of the table.
 std::span<const Preference> preference(KvKind kind, Architecture architecture);
-// Page size when neither the user nor a backend asks for another; where it is not taken, the next of 64, 32,
-// 128, 256, 8, 4, 2, 1 that is.
+// Page size without a request of the user and a preference of a backend. If it is not supported, the first
+// supported size of 64, 32, 128, 256, 8, 4, 2, 1 is used.
 inline constexpr int kDefaultPageSize = 16;
 
-// Every reason why `entry` can not serve `phase`; empty when it can. `is_requested_by_name`: on the CPU any
-// backend may be asked for, its contract then runs over the CPU kernels; automatic choice never does that.
+// Returns every reason why `entry` cannot serve `phase`; empty if it can. `is_requested_by_name`: on the CPU
+// any backend may be requested by name and then runs on the CPU kernels; the automatic choice never does
+// that.
 std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
                                          const Requirement& requirement, const Hardware& hardware,
                                          std::optional<int> page_size, bool is_requested_by_name);
 
-// Chooses. Nothing that the user asked for is changed: throws Error(kInvalidArgument) for an unknown name,
-// with the list of names, and Error(kUnsupported) for a backend of SGLang that attend does not have, and with
-// every reason when what was asked for, or nothing at all, can serve. The page sizes of both phases are
-// intersected.
+// Chooses the backends of both phases and the page size, and never changes a request of the user. Throws
+// Error(kInvalidArgument) with the list of names for an unknown name, Error(kUnsupported) for a backend of
+// SGLang that attend does not have, and Error(kUnsupported) with every reason if the requested backend, or
+// every backend, cannot serve. The page sizes of both phases are intersected.
 Resolution resolve(const Requirement& requirement, const Hardware& hardware, const BackendOptions& options,
                    std::span<const BackendEntry> table);
 
-// The entry with this name or alias; null: none.
+// Returns the entry with this name or alias, or null.
 const BackendEntry* find_backend(std::span<const BackendEntry> table, std::string_view name);
 
-// The hardware of this machine's CPU.
+// Returns the hardware of this machine's CPU.
 Hardware detect_cpu();
-// The record of a GPU. Throws Error(kUnsupported) for one that attend has no kernels for.
+// Returns the record of a GPU. Throws Error(kUnsupported) if attend has no kernels for it.
 Hardware make_hardware(const cuda::DeviceInfo& gpu, Device device);
-// A device of this machine. Throws Error(kInvalidArgument) for a GPU that is not there and
-// Error(kUnsupported) for one that is older than Ampere, which attend has no kernels for.
+// Returns the record of a device of this machine. Throws Error(kInvalidArgument) for a GPU that does not
+// exist and Error(kUnsupported) for a GPU older than Ampere, for which attend has no kernels.
 Hardware detect_hardware(Device device);
 
 }  // namespace attend

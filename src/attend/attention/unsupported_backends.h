@@ -1,4 +1,4 @@
-// Attention backends that SGLang knows by a name and attend does not have.
+// Attention backends of SGLang that attend does not have.
 #pragma once
 
 #include <span>
@@ -8,12 +8,12 @@ namespace attend {
 
 struct UnsupportedBackend {
   std::string_view name;
-  std::string_view why;  // attend does not have it, and what to ask for instead
+  std::string_view why;  // reason, and the backend to use instead
 };
 
-// Every name of SGLang's registry that is no backend and no alias of attend's table.
+// Returns every name of SGLang's registry that is neither a backend nor an alias of attend's table.
 std::span<const UnsupportedBackend> unsupported_backends();
-// Null: no name of SGLang's either.
+// Returns null if SGLang does not have the name either.
 const UnsupportedBackend* find_unsupported_backend(std::string_view name);
 
 }  // namespace attend

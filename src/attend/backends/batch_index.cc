@@ -8,13 +8,13 @@ namespace {
 
 using kernels::KvIndexKind;
 
-// Entries of the table that a spec's index needs.
+// Returns the number of table entries that the index of a spec needs.
 size_t table_entries(const BackendSpec& spec, const BackendConfig& config) {
   const auto max_reqs = static_cast<size_t>(config.limits.max_reqs);
   switch (spec.index) {
     case KvIndexKind::kPageTable:
       return max_reqs * static_cast<size_t>(ceil_div(config.model.max_context_len, config.page_size));
-    case KvIndexKind::kCsr:  // every request may end with a page that is not full
+    case KvIndexKind::kCsr:  // the last page of every request may be partial
       return static_cast<size_t>(ceil_div(config.limits.max_kv_tokens, int64_t{config.page_size})) + max_reqs;
     case KvIndexKind::kRequestRows:
     case KvIndexKind::kContiguous:

@@ -1,5 +1,5 @@
-// BatchIndex: where the keys of a step's requests lie, in the form that a backend's kernels read, with the
-// memory for it.
+// BatchIndex: the slots of the keys of a step's requests, in the form that a backend's kernels read. It owns
+// the memory.
 #pragma once
 
 #include "attend/attention/backend.h"
@@ -16,7 +16,7 @@ class BatchIndex {
   BatchIndex(const BackendSpec& spec, const BackendConfig& config);
   static size_t num_bytes(const BackendSpec& spec, const BackendConfig& config);
 
-  // Of the step's requests, whose table outlives the step.
+  // Builds the index of the step's requests. Their table must outlive the step.
   void build(const kernels::RequestRows& requests, Stream& stream);
   const kernels::KvIndex& get() const { return index_; }
 

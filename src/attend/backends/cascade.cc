@@ -13,13 +13,13 @@ using kernels::KvIndexKind;
 
 constexpr kernels::AttentionMask kEveryKey{.causal = false};
 
-// Of layers that see all keys.
+// Returns the plan keys of layers that see all keys.
 std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
   std::vector<AttentionLayer> layers;
   for (const AttentionLayer& layer : model.layers)
     if (layer.kind == KvKind::kMha && !layer.has_sinks && layer.attention_mask() == kernels::AttentionMask{})
       layers.push_back(layer);
-  // Layers that share a plan take part together.
+  // All layers that share a plan use the cascade, or none.
   std::vector<PlanKey> keys = distinct_plans(layers);
   std::erase_if(keys, [&](const PlanKey& key) {
     return std::ranges::any_of(model.layers, [&](const AttentionLayer& layer) {
@@ -29,7 +29,7 @@ std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
   return keys;
 }
 
-// All decoding requests are one, with as many queries as there are tokens.
+// Treats all decoding requests as one with num_tokens queries.
 kernels::AttentionPlanLimits shared_limits(const BackendSpec& spec, const BackendConfig& config,
                                            const PlanKey& key) {
   kernels::AttentionPlanLimits limits = plan_limits(spec, config, key);
@@ -62,7 +62,7 @@ kernels::QueryBatch shared_queries(const SharedKeys& shared) {
 }  // namespace
 
 kernels::QueryBatch suffix_queries(kernels::QueryBatch queries, const SharedKeys& shared) {
-  // The longest may be one that shares nothing.
+  // The longest request may not share keys.
   if (queries.max_seqlen_kv > 0 && shared.num_reqs == queries.num_reqs())
     queries.max_seqlen_kv = std::max(1, queries.max_seqlen_kv - shared.num_keys);
   queries.seqlen_kv = shared.suffix_seqlen_kv;
@@ -97,7 +97,7 @@ bool Cascade::serves(const PlanKey& key) const {
 }
 
 void Cascade::plan(const ForwardBatch& batch, const int32_t* table, Stream& stream) {
-  // Places are rows of a table whose rows begin at every element.
+  // With stride 1 a row begins at every element of the table, so suffix_offsets are row numbers.
   suffix_index_.build({.table = table,
                        .stride = 1,
                        .rows = batch.shared.suffix_offsets,
@@ -112,14 +112,14 @@ void Cascade::attend(const kernels::AttentionArgs& full_args, AttentionPlan& suf
                      const SharedKeys& shared, Stream& stream) {
   const int64_t num_tokens = full_args.out.shape[0], num_heads = full_args.out.shape[1],
                 head_dim = full_args.out.shape[2];
-  const int64_t num_sharing = shared.num_reqs;  // a token each
+  const int64_t num_sharing = shared.num_reqs;  // one token each
   const auto found = std::ranges::find_if(work_, [&](const PlannedKeys& planned) {
     return planned.key.num_q_heads == num_heads && planned.key.head_dim_v == head_dim &&
            planned.key.num_kv_heads == full_args.kv.k.shape[2];
   });
   ensure(found != work_.end(), "cascade attention of a layer that it does not serve");
 
-  // Between this layer's store and the last launch here others write: nothing is read ahead of them.
+  // Other launches write between this layer's store and the last launch here: nothing is read early.
   kernels::AttentionArgs part = full_args;
   part.prefix_ready = false;
   part.q = full_args.q.slice(0, 0, num_sharing);

@@ -49,7 +49,7 @@ void check_batch(const ForwardBatch& batch, const BackendConfig& config, const T
                  const KvPool& pool) {
   const BatchLimits& limits = config.limits;
   check_sizes(batch, limits);
-  // A GPU's arrays are not read by the host; who wrote them has checked them.
+  // The host does not read device arrays; their writer has checked them.
   if (config.device.type != DeviceType::kCpu) return;
   require(std::ranges::is_sorted(batch.cu_seqlen_q) && batch.cu_seqlen_q.front() == 0 &&
               batch.cu_seqlen_q.back() <= batch.num_tokens,

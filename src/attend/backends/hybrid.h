@@ -1,4 +1,4 @@
-// HybridBackend: one backend for prefill, another for decode; routes by the step's phase.
+// HybridBackend: one backend for prefill and one for decode, selected by the step's phase.
 #pragma once
 
 #include <memory>

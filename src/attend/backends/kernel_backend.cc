@@ -18,18 +18,18 @@ using kernels::AttentionPlan;
 using kernels::AttentionPlanLimits;
 using kernels::KvIndexKind;
 
-// Halves that the pool of a model may have: layers with a window can live in one of their own.
+// Returns the number of pool parts of a model: layers with a window may have a separate one.
 size_t max_pool_halves(const ModelGeometry& model) {
   const auto windowed = [](const AttentionLayer& layer) { return layer.window_left >= 0; };
   return std::ranges::any_of(model.layers, windowed) && !std::ranges::all_of(model.layers, windowed) ? 2 : 1;
 }
 
-// Of layers that are attended to. Batch-invariant models are absorbed in every step.
+// Returns the expanded MLA layers that are used. Deterministic models use absorbed MLA in every step.
 std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
   return config.deterministic ? std::vector<AttentionLayer>() : config.model.expanded_layers;
 }
 
-// Contiguous keys of one call are no more than a step's new tokens.
+// A call has at most as much contiguous K/V as a step has new tokens.
 AttentionPlanLimits expanded_limits(const BackendSpec& spec, const BackendConfig& config,
                                     const PlanKey& key) {
   AttentionPlanLimits limits = plan_limits(spec, config, key);
@@ -202,7 +202,7 @@ void KernelBackend::forward_expanded(const AttentionLayer& layer, const Attentio
   require(input.cu_seqlen_kv.size() == num_reqs + 1 && input.seqlen_kv_expanded.size() == num_reqs, "layer ",
           layer.layer_id, ": cu_seqlen_kv of ", input.cu_seqlen_kv.size(), " and seqlen_kv_expanded of ",
           input.seqlen_kv_expanded.size(), ": expected those of ", batch.num_reqs, " requests");
-  // Keys are pages of one token.
+  // A page is one token.
   const auto pages = [](const TensorView& rows) { return rows.split(0, 1); };
   kernels::AttentionMask attention_mask = layer.attention_mask();
   attention_mask.causal = input.causal;

@@ -1,4 +1,4 @@
-// KernelBackend: one class that runs a kernel family by a spec. Almost every row of the table is one.
+// KernelBackend: runs a kernel family as a BackendSpec specifies. Almost every row of the table uses it.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@
 
 namespace attend {
 
-// The views of a batch lie in the device's memory; on the CPU plan() checks what they hold.
+// The views of a batch are in device memory; on the CPU plan() checks their content.
 class KernelBackend : public AttentionBackend {
  public:
-  // Throws Error(kInvalidArgument) when the pools do not fit the config, and Error(kUnsupported) for layers
-  // over the pool that no kernel family serves.
+  // Throws Error(kInvalidArgument) if the pools do not fit the config, and Error(kUnsupported) for layers
+  // over the pool that no kernel family supports.
   KernelBackend(const BackendSpec& spec, const BackendContext& context);
 
   // Throws Error(kInvalidArgument) for a batch beyond the limits, a request row or a slot that does not
@@ -26,17 +26,17 @@ class KernelBackend : public AttentionBackend {
   bool plan_depends_on_kv_len(int num_reqs) const override;
   // This and forward() throw Error(kInvalidArgument) for another batch than the planned one.
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
-  // Throws Error(kInvalidArgument) for a layer that the config's model does not have. Without tokens it does
-  // nothing.
+  // Throws Error(kInvalidArgument) for a layer that the config's model does not have. Returns immediately if
+  // there are no tokens.
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;
 
-  // Bytes that the constructor allocates for plan() to fill, at most: it allocates less where a model of
-  // windowed and full layers lives in one pool.
+  // Returns an upper bound of the bytes that the constructor allocates for plan(): it allocates less if a
+  // model of windowed and full layers has a single pool.
   static size_t workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
 
  private:
-  // Of the layers of one slot map (one half of a pool).
+  // Index of the layers of one slot map (one half of a pool).
   struct PlannedIndex {
     const int32_t* slot_map;
     BatchIndex index;
@@ -50,7 +50,7 @@ class KernelBackend : public AttentionBackend {
   const kernels::KvIndex& index_for_pool(const LayerKv& kv) const;
   kernels::AttentionPlan& plan_for_layer(const AttentionLayer& layer);
   kernels::AttentionPlan& expanded_plan_for_layer(const AttentionLayer& layer);
-  // The plan's layers see the step's shared keys apart from their own.
+  // Layers of the plan attend to the step's shared keys separately from their own keys.
   bool cascades(const PlanKey& key, const ForwardBatch& batch) const;
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;
   void forward_mha(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
@@ -68,7 +68,7 @@ class KernelBackend : public AttentionBackend {
   std::vector<PlannedWork> work_;
   std::vector<PlannedWork> expanded_work_;  // planned by each call
   std::optional<Cascade> cascade_;
-  int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: none
+  int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: no plan
 };
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// PlanKey: what layers must have in common to share a plan, and the limits of such plans.
+// PlanKey: properties that layers must share to use the same plan, and the limits of such plans.
 #pragma once
 
 #include <algorithm>
@@ -33,9 +33,9 @@ inline std::vector<PlanKey> distinct_plans(const std::vector<AttentionLayer>& la
   return found;
 }
 
-// An upper bound of the keys that the new tokens of one request see, of which it has at most max_seqlen_kv;
-// 0: none known, as there. Requests of layers with a small window are short ones, however many keys they
-// have. What tokens see behind them are new tokens.
+// Returns an upper bound of the keys that the new tokens of one request with at most max_seqlen_kv keys see;
+// 0: unknown. In layers with a small window every request is short. Keys after a token's position are new
+// tokens.
 inline int max_unmasked_keys(const kernels::AttentionMask& attention_mask, int max_seqlen_q,
                              int max_seqlen_kv) {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();

@@ -1,10 +1,9 @@
-// The table of backends. A row that carries a name of SGLang's implements that backend's contract with
+// Table of backends. A row with the name of a backend of SGLang implements that backend's contract with
 // attend's kernels.
 //
-// Where a limit comes from: architectures, page sizes, head dims, KV dtypes, draft trees, determinism, and
-// what a backend does not offer at all (window, chunk, sinks, cross) are the contract's. Everything else is
-// the kernels', and attend's have it all: caps, sinks and scales that a namesake would ignore in silence are
-// applied.
+// Architectures, page sizes, head dims, KV dtypes, draft trees, determinism and missing features (window,
+// chunk, sinks, cross) are limits of the contract. Other limits of the original kernels do not apply:
+// attend's kernels support caps, sinks and scales that the backend of the same name would silently ignore.
 #include "attend/backends/table.h"
 
 namespace attend {
@@ -24,7 +23,7 @@ constexpr Set<DType> kFloats{DType::kF32, DType::kF16, DType::kBF16};
 constexpr Set<DType> kFloatsAndE4M3{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3};
 constexpr Set<DType> kFloatsAndFp8{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2};
 
-// And rows that say how they are scaled, as FlashMLA reads them.
+// Same, plus rows that contain their scales, in the layout of FlashMLA.
 constexpr Set<DType> kFloatsE4M3AndScaledRows{DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3,
                                               DType::kU8};
 constexpr Set<DType> kFloatsFp8AndScaledRows{DType::kF32,    DType::kF16,    DType::kBF16,
@@ -40,12 +39,12 @@ constexpr BackendSpec kCsrSpec{.index = KvIndexKind::kCsr};
 constexpr BackendSpec kPageTableSpec{.index = KvIndexKind::kPageTable};
 constexpr BackendSpec kFp8QueriesSpec{.index = KvIndexKind::kPageTable, .quantizes_q_to_cache_dtype = true};
 
-// A hardware prefetcher follows the rows of one head through a page; at 64 tokens decode from DRAM reads
-// close to what the machine can (docs/kernels/attention-cpu.md). The price: a prefix is shared in whole pages
-// only.
+// A hardware prefetcher follows the rows of one head through a page; with 64 tokens, decode from DRAM reads
+// at close to the machine's bandwidth (docs/kernels/attention-cpu.md). The cost: prefixes are shared in whole
+// pages only.
 constexpr int kCpuPageSize = 64;
 
-// The whole contract of attend's kernels, without graphs, which a CPU has not.
+// All features of attend's kernels except graphs, which CPUs do not support.
 constexpr Capability kCpuMha{.prefill = {kCpu},
                              .decode = {kCpu},
                              .page_sizes = PageSizes::all(),
@@ -83,7 +82,7 @@ constexpr BackendEntry kTable[] = {
      .mla = kCpuMla,
      .workspace_bytes = workspace_bytes_with_spec<kCpuSpec>,
      .create = create_with_spec<kCpuSpec>},
-    // Its factory refuses encoder-decoder models.
+    // The factory of triton rejects encoder-decoder models.
     {.name = "triton",
      .summary = "Triton's contract: any GPU, any page size, tree masks",
      .mha = {.prefill = kGpus,
@@ -102,8 +101,8 @@ constexpr BackendEntry kTable[] = {
              .cross = false},
      .workspace_bytes = workspace_bytes_with_spec<kTritonSpec>,
      .create = create_with_spec<kTritonSpec>},
-    // It has no sinks, and is not among the backends allowed for Llama 4 (chunks). Its MLA draft backend
-    // takes one branch (topk 1), and is off the list for deterministic inference.
+    // FlashInfer has no sinks, and SGLang does not allow it for Llama 4 (chunks). Its MLA draft backend
+    // supports one branch (topk 1), and deterministic inference excludes it.
     {.name = "flashinfer",
      .summary = "FlashInfer's contract: CSR of page ids",
      .mha = {.prefill = kNvidia,
@@ -129,7 +128,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_with_spec<kCsrSpec>,
      .create = create_with_spec<kCsrSpec>},
-    // Draft trees over a window become one table per draft token, which needs pages of 1.
+    // Draft trees with a window become one table per draft token, which requires pages of 1.
     {.name = "fa3",
      .summary = "FlashAttention-3's contract: page table, any page size",
      .mha = {.prefill = kSm80To90,
@@ -150,8 +149,8 @@ constexpr BackendEntry kTable[] = {
              .cross = false},
      .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
      .create = create_with_spec<kPageTableSpec>},
-    // Draft trees over pages larger than 1 are left to FlashInfer, FA3 and Triton. It does not quantize q, so
-    // its KV is no narrower than q.
+    // FA4: FlashInfer, FA3 and Triton serve draft trees with pages larger than 1. It does not quantize q, so
+    // its KV dtype is not narrower than that of q.
     {.name = "fa4",
      .summary = "FlashAttention-4's contract: page table, pages of 1 or 128",
      .mha = {.prefill = kSm90AndLater,
@@ -173,7 +172,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {kBlackwell}},
      .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
      .create = create_with_spec<kPageTableSpec>},
-    // Its kernels for pages of 128 want grouped query heads.
+    // Kernels for pages of 128 require grouped query heads.
     {.name = "trtllm_mha",
      .summary = "TensorRT-LLM's MHA contract: page table, pages of 16 to 128",
      .mha = {.prefill = kSm90AndLater,
@@ -206,7 +205,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
      .create = create_with_spec<kPageTableSpec>},
-    // Plain decode only: no draft backend is made of it.
+    // Plain decode only: there is no draft backend.
     {.name = "cutlass_mla",
      .summary = "CUTLASS MLA's contract: page table, pages of 128, decode",
      .mla = {.prefill = {},
@@ -224,7 +223,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_with_spec<kPageTableSpec>,
      .create = create_with_spec<kPageTableSpec>},
-    // It quantizes q beside the rotation where the cache has fp8.
+    // Quantizes q together with RoPE if the cache is fp8.
     {.name = "trtllm_mla",
      .aliases = kTrtllmMlaAliases,
      .summary = "TensorRT-LLM's MLA contract: page table, pages of 32 or 64",
@@ -244,7 +243,7 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_with_spec<kFp8QueriesSpec>,
      .create = create_with_spec<kFp8QueriesSpec>},
-    // Models with sinks get Triton on AMD.
+    // SGLang uses Triton for models with sinks on AMD.
     {.name = "aiter",
      .summary = "AMD's contract: CSR of page ids",
      .mha = {.prefill = {kAmd},

@@ -1,5 +1,5 @@
-// The table of backends, an explicit list of rows, and from a resolution to a backend: one where both phases
-// chose the same, else a router by phase. BackendSpec: data for rows of your own.
+// Table of backends, an explicit list of rows, and the creation of a backend from a resolution: the backend
+// that both phases chose, else a HybridBackend. BackendSpec: data for user-defined rows.
 #pragma once
 
 #include <memory>
@@ -13,20 +13,20 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Every backend of this build. Static data.
+// Returns every backend of this build. Static data.
 std::span<const BackendEntry> backend_table();
 
-// Bytes of workspace that create_backend will allocate for both phases.
+// Returns the bytes of workspace that create_backend() allocates for both phases.
 size_t workspace_bytes(const Resolution& resolution, const BackendConfig& config);
 
-// Allocates everything the backend will ever need.
+// Creates the backend and allocates all memory that it uses.
 std::unique_ptr<AttentionBackend> create_backend(const Resolution& resolution, const BackendContext& context);
 
-// BackendSpec: a backend as data. Most rows of the table have one, and rows of your own can.
+// BackendSpec: a backend as data. Most rows of the table have one; user-defined rows can too.
 
 enum class KernelPreference : uint8_t {
   kReference,  // float64, one element after another
-  kFast,       // the best that the device has
+  kFast,       // fastest kernels of the device
 };
 
 struct BackendSpec {
@@ -36,16 +36,16 @@ struct BackendSpec {
   // kFixed, and every rule in deterministic mode; 0: kernels::default_split_tokens() of the device.
   int split_tokens = 0;
   bool quantizes_q_to_cache_dtype =
-      false;  // decode and verify steps of MLA over a cache of fp8 take q in e4m3
+      false;  // decode and verify steps of MLA with an fp8 cache require e4m3 queries
 };
 
-// attend's kernels, run by a spec. Throws Error(kInvalidArgument) when the pools do not fit the config, and
-// Error(kUnsupported) for layers over the pool that no kernel family serves.
+// Attend's kernels, configured by a spec. Throws Error(kInvalidArgument) if the pools do not fit the config,
+// and Error(kUnsupported) for layers over the pool that no kernel family supports.
 std::unique_ptr<AttentionBackend> create_kernel_backend(const BackendSpec& spec,
                                                         const BackendContext& context);
 size_t kernel_backend_workspace_bytes(const BackendSpec& spec, const BackendConfig& config);
 
-// For BackendEntry of a row whose spec is a constant:
+// Functions of a BackendEntry with a constant spec:
 //   constexpr BackendSpec kMine{.index = kernels::KvIndexKind::kCsr};
 //   BackendEntry{.name = "mine", .., .workspace_bytes = workspace_bytes_with_spec<kMine>, .create =
 //   create_with_spec<kMine>}

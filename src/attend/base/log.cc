@@ -1,57 +1,70 @@
 #include "attend/base/log.h"
 
-#include <spdlog/sinks/stdout_color_sinks.h>
-#include <spdlog/spdlog.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
-#include <memory>
+#include <string>
 #include <string_view>
 
+#include "attend/base/log_writer.h"
 #include "attend/base/printable.h"
 
 namespace attend {
 namespace {
 
-spdlog::level::level_enum to_spdlog(LogLevel level) {
+struct Level {
+  std::string_view name, color;  // color: escape sequence of a terminal
+};
+
+constexpr Level describe(LogLevel level) {
   switch (level) {
     case LogLevel::kDebug:
-      return spdlog::level::debug;
+      return {"debug", "\033[36m"};
     case LogLevel::kInfo:
-      return spdlog::level::info;
+      return {"info", "\033[32m"};
     case LogLevel::kWarning:
-      return spdlog::level::warn;
+      return {"warning", "\033[33m\033[1m"};
     case LogLevel::kError:
-      return spdlog::level::err;
+      return {"error", "\033[31m\033[1m"};
   }
-  return spdlog::level::info;
+  return {"info", "\033[32m"};
 }
 
-// Returns true if the user requests plain text (https://no-color.org) or the terminal does not support
-// colors.
-bool no_color_requested() {
+// Returns false if stderr is no terminal, if the user requests plain text (https://no-color.org), or if the
+// terminal does not support colors.
+bool has_colors() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  return (no_color != nullptr && *no_color != '\0') ||
-         (terminal != nullptr && std::string_view(terminal) == "dumb");
+  return isatty(STDERR_FILENO) != 0 && (no_color == nullptr || *no_color == '\0') && terminal != nullptr &&
+         std::string_view(terminal) != "dumb";
 }
 
-spdlog::logger& logger() {
-  static const auto instance = [] {
-    const auto mode = no_color_requested() ? spdlog::color_mode::never : spdlog::color_mode::automatic;
-    // Not registered by name, since a program that uses the library may have a logger named attend.
-    auto made = std::make_unique<spdlog::logger>("attend",
-                                                 std::make_shared<spdlog::sinks::stderr_color_sink_mt>(mode));
-    made->set_pattern("%^%l%$: %v");
-    return made;
-  }();
-  return *instance;
+std::atomic<LogLevel> lowest_level = LogLevel::kInfo;
+
+LogWriter& writer() {
+  // Never destroyed, since threads may log while the process exits.
+  static LogWriter& instance = *new LogWriter(STDERR_FILENO);
+  return instance;
 }
 
 }  // namespace
 
-void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+void set_log_level(LogLevel level) { lowest_level = level; }
+
 void log_line(LogLevel level, std::string_view message) {
-  logger().log(to_spdlog(level), "{}", printable(message));
+  if (level < lowest_level) return;
+  static const bool is_colored = has_colors();
+  const auto [name, color] = describe(level);
+  std::string line;
+  if (is_colored) line += color;
+  line += name;
+  if (is_colored) line += "\033[m";
+  writer().write_line(line + ": " + printable(message));
+}
+
+void log_record(std::string_view json) {
+  if (LogLevel::kInfo >= lowest_level) writer().write_line(json);
 }
 
 }  // namespace attend

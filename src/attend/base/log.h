@@ -1,4 +1,5 @@
-// Log lines for people, on stderr. stdout contains only results.
+// Log lines on stderr. stdout contains only results. A line is dropped if stderr is not read, or if its
+// reader has exited; a program that ignores SIGPIPE continues.
 #pragma once
 
 #include <sstream>
@@ -13,6 +14,8 @@ void set_log_level(LogLevel level);
 // Control characters, which a quoted file may contain, become '?'. Colored on a terminal, unless NO_COLOR is
 // set or TERM is "dumb".
 void log_line(LogLevel level, std::string_view message);
+// Writes a line of JSON without a level, for programs that parse the log. Its level is kInfo.
+void log_record(std::string_view json);
 
 template <class... Parts>
 void log_info(const Parts&... parts) {

@@ -1,5 +1,6 @@
 #include "attend/base/parallel.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -55,14 +56,23 @@ class TeamHolder {
     const std::lock_guard lock(mutex_);
     team_.swap(team);
   }
+  // Forgets the team in the child of a fork, which has none of its threads, and makes a new one at first use.
+  void begin_child() {
+    new (&mutex_) std::mutex;                           // another thread of the parent may have held it
+    new std::shared_ptr<ThreadTeam>(std::move(team_));  // its destructor would wait for the threads
+  }
 
  private:
   std::mutex mutex_;
   std::shared_ptr<ThreadTeam> team_;
 };
 
+// Never destroyed: a thread may compute while the process exits.
 TeamHolder& current_team() {
-  static TeamHolder team;
+  static TeamHolder& team = [&]() -> TeamHolder& {
+    pthread_atfork(nullptr, nullptr, [] { current_team().begin_child(); });
+    return *new TeamHolder;
+  }();
   return team;
 }
 

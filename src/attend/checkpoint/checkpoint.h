@@ -1,8 +1,8 @@
-// Checkpoint: a published model, whatever files it comes in: its config, its tokenizer and its tensors.
+// Checkpoint: config, tokenizer and tensors of a published model, independent of the file format.
 //
-// Configs, tokenizers and tensor names have the form in which Hugging Face publishes them. A reader of
-// another format translates into it, so that nothing above this floor knows the format. hf/ is the first
-// implementation; open_checkpoint() is where another one is added.
+// Configs, tokenizers and tensor names have Hugging Face's form. A reader of another format converts to it,
+// so that floors above do not depend on the format. hf/ is the first implementation; another one is added in
+// open_checkpoint().
 #pragma once
 
 #include <atomic>
@@ -26,19 +26,19 @@ class JsonNode;
 // Progress of loading: bytes done and total bytes.
 using LoadProgress = std::function<void(size_t done, size_t total)>;
 
-// Type, shape and place of a tensor, known without reading its data.
+// Type, shape and location of a tensor, known without reading its data.
 struct TensorEntry {
   std::string name;
-  std::string dtype_name;      // as the file has it: "BF16"
-  std::optional<DType> dtype;  // none: a type of the format that attend does not have
+  std::string dtype_name;      // as in the file: "BF16"
+  std::optional<DType> dtype;  // none: attend does not support the file's dtype
   std::vector<int64_t> shape;
   uint64_t begin = 0, end = 0;  // bytes from the start of the file's data
 
   uint64_t num_bytes() const { return end - begin; }
 };
 
-// The tensors of a checkpoint, opened and mapped. Thread-safe after construction. Every function with a
-// `name` throws Error(kNotFound) with the checkpoint's path when there is no such tensor.
+// Opened and mapped tensors of a checkpoint. Thread-safe after construction. Every function with a `name`
+// throws Error(kNotFound) with the checkpoint's path if there is no such tensor.
 class CheckpointTensors {
  public:
   explicit CheckpointTensors(std::filesystem::path path) : path_(std::move(path)) {}
@@ -47,26 +47,26 @@ class CheckpointTensors {
 
   const std::filesystem::path& path() const { return path_; }
   virtual bool contains(std::string_view name) const = 0;
-  // Names of all tensors, in no order.
+  // Names of all tensors, in arbitrary order.
   virtual std::vector<std::string> names() const = 0;
   virtual const TensorEntry& entry(std::string_view name) const = 0;
-  // A read-only view that keeps the mapping alive; a copy when the data is not aligned to its dtype. Throws
-  // Error(kUnsupported) for a dtype or rank that attend does not have.
+  // Returns a read-only view that keeps the mapping alive, or a copy if the data is not aligned to its dtype.
+  // Throws Error(kUnsupported) for an unsupported dtype or rank.
   virtual Tensor tensor(std::string_view name) const = 0;
-  // A copy of a tensor's bytes, read without the mapping, whose pages may be huge: for small tensors among
-  // large ones. Shorter when the file has been cut short.
+  // Returns a copy of a tensor's bytes, read without the mapping (its pages may be huge): for small tensors
+  // between large ones. Shorter if the file was truncated.
   virtual std::string read(std::string_view name) const = 0;
   // File and name of a tensor, for messages.
   virtual std::string where(std::string_view name) const = 0;
   // Reads the pages of bytes [begin, end) of a tensor's data, at most entry().num_bytes(), into memory and
-  // reports the bytes of each step. A rank fetches the ranges of its part only. Throws Error(kCorruptFile)
-  // when the file was written to or cut short since it was opened.
+  // reports the bytes of each part. A rank fetches only the ranges of its shard. Throws Error(kCorruptFile)
+  // if the file was modified or truncated since it was opened.
   virtual void fetch(std::string_view name, uint64_t begin, uint64_t end,
                      const std::function<void(size_t bytes)>& fetched) const = 0;
-  // Reads the pages of all tensors into memory until `stop` is set. Does not throw: it ends where a file was
-  // cut short, and fetch() reports that.
+  // Reads the pages of all tensors into memory until `stop` is set. Does not throw: it stops at a truncation,
+  // which fetch() reports.
   virtual void prefetch_all(const std::atomic<bool>& stop) const = 0;
-  // Throws Error(kCorruptFile) with a file that was written to since it was opened.
+  // Throws Error(kCorruptFile) naming a file that was modified since it was opened.
   virtual void check_unchanged() const = 0;
 
  private:
@@ -82,43 +82,43 @@ enum class CheckpointDocument : uint8_t {
   kSpecialTokens,     // special_tokens_map.json
 };
 
-// Above any chat template that was published.
+// Larger than any published chat template.
 inline constexpr size_t kMaxTemplateBytes = size_t{1} << 20;
 
-// A text and the file it comes from, for messages.
+// Text and the path of its file, for messages.
 struct CheckpointText {
   std::string where;
   std::string text;
 };
 
-// Holds nothing open: every call reads the files anew.
+// Holds no open files: each call reads them again.
 class Checkpoint {
  public:
   explicit Checkpoint(std::filesystem::path path) : path_(std::move(path)) {}
   virtual ~Checkpoint() = default;
   Checkpoint(const Checkpoint&) = delete;
 
-  // The directory or file that was opened.
+  // Directory or file that was opened.
   const std::filesystem::path& path() const { return path_; }
-  // config.json. Throws Error(kNotFound) when there is none, with what would be accepted.
+  // config.json. Throws Error(kNotFound) if there is none, with accepted paths.
   virtual JsonNode config() const = 0;
-  // None: the checkpoint does not have this document. Throws Error(kCorruptFile) when it is malformed, and
-  // Error(kNotFound) when it can't be read.
+  // Returns nothing if the checkpoint does not have this document. Throws Error(kCorruptFile) if it is
+  // malformed, and Error(kNotFound) if it cannot be read.
   virtual std::optional<JsonNode> find(CheckpointDocument document) const = 0;
-  // A chat template that is a document of its own (chat_template.jinja); tokenizer_config.json may have
-  // others. Throws Error(kUnsupported) above kMaxTemplateBytes.
+  // Chat template in a separate file (chat_template.jinja); tokenizer_config.json may contain others. Throws
+  // Error(kUnsupported) above kMaxTemplateBytes.
   virtual std::optional<CheckpointText> chat_template() const = 0;
   virtual bool has_tensors() const = 0;
-  // Opens and maps the files with the tensors and checks their headers. Throws Error(kNotFound) when one is
-  // missing, Error(kCorruptFile) when one is malformed.
+  // Opens and maps the files with the tensors and checks their headers. Throws Error(kNotFound) if one is
+  // missing, Error(kCorruptFile) if one is malformed.
   virtual std::shared_ptr<const CheckpointTensors> open_tensors() const = 0;
 
  private:
   std::filesystem::path path_;
 };
 
-// The checkpoint at `path`, of the format that is there: a Hugging Face model directory. Reads nothing yet: a
-// path without a checkpoint is reported by the call that reads it.
+// Returns the checkpoint at `path`, a Hugging Face model directory. Reads nothing: a path without a
+// checkpoint is reported by the first call that reads.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path);
 
 }  // namespace attend

@@ -17,8 +17,8 @@ void* map(const InputFile& file, size_t num_bytes) {
   if (memory == MAP_FAILED)
     fail(ErrorCode::kOutOfMemory, file.path().string(), ": ", num_bytes,
          " bytes can not be mapped: ", std::strerror(errno), " (see ulimit -v)");
-  // Advice: where the file system keeps large folios, what is not read yet comes in huge pages, and huge
-  // pages of the page cache are mapped as such. Elsewhere nothing changes.
+  // A hint: if the file system supports large folios, pages that are not read yet are read as huge pages, and
+  // huge pages of the page cache are mapped as such. Otherwise it has no effect.
   madvise(memory, num_bytes, MADV_HUGEPAGE);
   return memory;
 }
@@ -38,8 +38,8 @@ FileMapping::~FileMapping() {
 bool FileMapping::fetch(size_t begin, size_t num_bytes) const {
   const size_t first_page = begin - begin % static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* pages = static_cast<std::byte*>(memory_) + first_page;
-  // Unlike a read of our own, this fails instead of raising SIGBUS when the file was cut short. Kernels
-  // before 5.14 do not know it; there the pages come when they are first used.
+  // Unlike a memory access, this fails instead of raising SIGBUS if the file was truncated. Linux before 5.14
+  // does not support it; pages are then read at first use.
   return madvise(pages, begin + num_bytes - first_page, MADV_POPULATE_READ) == 0 || errno != EFAULT;
 }
 

@@ -1,4 +1,4 @@
-// A file mapped into memory for reading. It stays open, so that what becomes of it can be asked.
+// A file mapped into memory for reading. It stays open, so that later modifications can be detected.
 #pragma once
 
 #include <cstddef>
@@ -11,11 +11,11 @@
 
 namespace attend {
 
-// A file that disappears or is replaced does no harm: the mapping is of the one that was opened. One that is
-// written to changes under the reader, and one that is cut short raises SIGBUS (mapped_range.h).
+// Deleting or replacing the file is harmless, because the mapping refers to the opened file. A write to the
+// file changes the mapped bytes, and reads after a truncation raise SIGBUS (mapped_range.h).
 class FileMapping {
  public:
-  // Throws Error(kNotFound) as InputFile does, and Error(kOutOfMemory) when there is no address space for it.
+  // Throws the errors of InputFile, and Error(kOutOfMemory) without enough address space.
   explicit FileMapping(const std::filesystem::path& path);
   ~FileMapping();
   FileMapping(const FileMapping&) = delete;
@@ -23,11 +23,11 @@ class FileMapping {
   const std::byte* bytes() const { return static_cast<const std::byte*>(memory_); }
   size_t num_bytes() const { return static_cast<size_t>(status_.st_size); }
 
-  // A copy of these bytes, shorter when the file has been cut short.
+  // Returns a copy of these bytes, shorter if the file was truncated.
   std::string read(size_t begin, size_t num_bytes) const { return file_.read(begin, num_bytes); }
-  // Reads the pages of these bytes into memory. False: the file has them no longer.
+  // Reads the pages of these bytes into memory. Returns false if the file was truncated before their end.
   bool fetch(size_t begin, size_t num_bytes) const;
-  // Whether nobody has written to the file since it was opened.
+  // Returns true if the file was not modified since it was opened.
   bool unchanged() const;
 
  private:

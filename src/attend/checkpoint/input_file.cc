@@ -19,7 +19,7 @@ bool is_link(const std::filesystem::path& path) {
   return lstat(path.c_str(), &status) == 0 && S_ISLNK(status.st_mode);
 }
 
-// The first link on the way that leads nowhere, if one does: a part of the path may be the link.
+// Returns the first dangling link among the path's components, if any.
 std::filesystem::path broken_link(const std::filesystem::path& path) {
   std::filesystem::path so_far;
   for (const std::filesystem::path& part : path) {
@@ -72,9 +72,9 @@ void require_regular_file(const std::filesystem::path& path, const struct stat& 
 }
 
 int open_file(const std::filesystem::path& path) {
-  // A pipe without a writer would be waited for.
+  // Opening a pipe without a writer would block.
   const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-  // What can not be opened may still say what it is.
+  // A file that cannot be opened may still be described by stat.
   struct stat status {};
   const int error_number = errno;
   if (file < 0 && stat(path.c_str(), &status) == 0) require_regular_file(path, status);
@@ -124,7 +124,7 @@ std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
   };
   const auto num_bytes = static_cast<size_t>(file.status().st_size);
   if (num_bytes > max_bytes) refuse_size(num_bytes);
-  // A file that grows, and files of the kernel, hold more than they say.
+  // Growing files and files of /proc have more bytes than their size.
   std::string text;
   for (size_t size = std::max(num_bytes, size_t{1});; size = kPart) {
     const std::string part = file.read(text.size(), std::min(size, max_bytes + 1 - text.size()));

@@ -1,6 +1,5 @@
-// Files of strangers, opened for reading. Only regular files are read: a pipe or a device may never end. What
-// stands in the way is said by its name: a link to nothing, a circle of links, a directory, a lack of
-// permission.
+// Untrusted files, opened for reading. Only regular files are read, since a pipe or a device may never end.
+// Errors name the cause: a dangling link, a loop of links, a directory, missing permission.
 #pragma once
 
 #include <sys/stat.h>
@@ -14,16 +13,16 @@ namespace attend {
 
 class InputFile {
  public:
-  // Throws Error(kNotFound) when it can not be opened or is no regular file.
+  // Throws Error(kNotFound) if it cannot be opened or is not a regular file.
   explicit InputFile(const std::filesystem::path& path);
   ~InputFile();
   InputFile(const InputFile&) = delete;
 
   int descriptor() const { return descriptor_; }
   const std::filesystem::path& path() const { return path_; }
-  // Asked anew each time.
+  // Current size; calls fstat each time.
   struct stat status() const;
-  // A copy of these bytes, shorter where the file ends. Throws Error(kNotFound).
+  // Returns a copy of these bytes, shorter at the end of the file. Throws Error(kNotFound).
   std::string read(size_t begin, size_t num_bytes) const;
 
  private:
@@ -31,24 +30,23 @@ class InputFile {
   int descriptor_;
 };
 
-// All of a file. Throws Error(kNotFound) as InputFile does, Error(kUnsupported) above `max_bytes`, and
+// Reads a whole file. Throws the errors of InputFile, Error(kUnsupported) above `max_bytes`, and
 // Error(kCorruptFile) for a Git LFS pointer.
 std::string read_file(const std::filesystem::path& path, size_t max_bytes);
 
-// Throws Error(kCorruptFile) when the first bytes of a file are those of a Git LFS pointer, which stands in a
-// file's place until Git LFS has fetched it.
+// Throws Error(kCorruptFile) if the first bytes of a file are those of a Git LFS pointer: a placeholder until
+// Git LFS has fetched the file.
 void refuse_lfs_pointer(std::string_view bytes, const std::filesystem::path& path);
 
-// Whether there is a file. Throws Error(kNotFound) where that is not the question: a link to nothing, as in a
-// download that was broken off, a circle of links, a folder that may not be searched, a name that is too
-// long.
+// Returns whether a file exists. Throws Error(kNotFound) for other failures: a dangling link (interrupted
+// download), a loop of links, a directory without search permission, a name that is too long.
 bool file_exists(const std::filesystem::path& path);
 
 // Throws Error(kNotFound) unless it is a directory; `expected` ends the message.
 void require_directory(const std::filesystem::path& path, std::string_view expected);
 
-// For a message of what a model directory lacks: " (model.gguf is there: GGUF is not read)" where it has such
-// a file, else nothing.
+// Suffix for errors about missing files of a model directory: " (model.gguf is there: GGUF is not read)" if
+// it has such a file, otherwise empty.
 std::string gguf_note(const std::filesystem::path& directory);
 
 }  // namespace attend

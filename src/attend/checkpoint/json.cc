@@ -97,7 +97,7 @@ double JsonNode::positive() const {
 
 int32_t JsonNode::token_id() const {
   constexpr uint64_t kEnd = std::numeric_limits<int32_t>::max();
-  // nlohmann-json keeps every integer that is not negative as unsigned.
+  // nlohmann-json stores nonnegative integers as unsigned.
   if (!value_->is_number_unsigned() || value_->get<uint64_t>() >= kEnd)
     refuse("a token id, 0 to " + std::to_string(kEnd - 1));
   return static_cast<int32_t>(value_->get<uint64_t>());

@@ -15,36 +15,36 @@
 
 namespace attend {
 
-// Above any config or index that attend reads.
+// Larger than any config or index that attend reads.
 inline constexpr size_t kMaxJsonFileBytes = size_t{16} << 20;
 // Several times the size of the largest tokenizer.json.
 inline constexpr size_t kMaxTokenizerFileBytes = size_t{128} << 20;
 
-// A value of a JSON file that knows where it stands. Cheap to copy; copies and parts keep the file's values
-// alive. A field that is null counts as absent. What refuses throws Error(kCorruptFile).
+// Value of a JSON file, with its position for errors. Cheap to copy; copies and parts keep the file's values
+// alive. A null field counts as absent. Accessors throw Error(kCorruptFile) for values that they reject.
 class JsonNode {
  public:
   JsonNode(Json value, std::string file);
-  // Reads a whole file. Throws Error as read_file and parse_json do.
+  // Reads a whole file. Throws the errors of read_file and parse_json.
   static JsonNode read(const std::filesystem::path& path, size_t max_bytes = kMaxJsonFileBytes);
 
   const Json& value() const { return *value_; }
   // "dir/tokenizer.json: model.merges[3]"
   std::string where() const;
-  // The same for a field of this object, whether it is there or not.
+  // Position of a field of this object, which may be absent.
   std::string where(std::string_view key) const;
 
-  // Parts of an object or an array, which refuse what is neither. Keys.
+  // Members of an object or elements of an array; rejects other values.
   std::optional<JsonNode> find(std::string_view key) const;
   bool has(std::string_view key) const { return find(key).has_value(); }
-  // Present, if only as null.
+  // True if the field is present, even if it is null.
   bool mentions(std::string_view key) const;
   JsonNode at(std::string_view key) const;
   JsonNode at(size_t index) const;
   size_t array_size() const;
   size_t object_size() const;
 
-  // The value itself; refused when it is of another type or out of range.
+  // Returns the value. Rejects another type or a value out of range.
   const std::string& string() const;
   const std::string& character() const;  // a string of one character
   bool boolean() const;
@@ -52,7 +52,7 @@ class JsonNode {
   double positive() const;   // above 0, within float32
   int32_t token_id() const;  // 0 <= id < 2^31 - 1
 
-  // A field's value; those without `find` also refuse when it is absent.
+  // Returns a field's value. Functions without `find` also reject an absent field.
   int integer(std::string_view key, int lowest, int highest) const;
   double positive(std::string_view key) const;
   std::optional<int> find_integer(std::string_view key, int lowest, int highest) const;
@@ -61,10 +61,11 @@ class JsonNode {
   std::optional<std::string> find_string(std::string_view key) const;
   bool boolean_or(std::string_view key, bool missing) const { return find_boolean(key).value_or(missing); }
 
-  // Refuses this value, or a field that may be absent: where, the value, and what was expected.
+  // Rejects this value or a field, which may be absent. The error has position, value and expected values.
   [[noreturn]] void refuse(std::string_view expected) const;
   [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
-  // Refuses in other words: kCorruptFile for what contradicts the format, kUnsupported for what attend lacks.
+  // Reject with another message: kCorruptFile for a violation of the format, kUnsupported for a missing
+  // feature.
   template <class... Parts>
   [[noreturn]] void corrupt(const Parts&... parts) const {
     fail_at_node(ErrorCode::kCorruptFile, join(parts...));
@@ -88,7 +89,7 @@ class JsonNode {
     (text << ... << parts);
     return text.str();
   }
-  // The middle of long words is left out: they quote the file.
+  // Abbreviates the middle of long words, which quote the file.
   [[noreturn]] void fail_at_node(ErrorCode code, const std::string& words) const;
 
   std::shared_ptr<const File> file_;

@@ -10,8 +10,8 @@
 namespace attend {
 namespace {
 
-// A signal handler has nothing but globals, and may neither lock nor allocate. A program that maps more files
-// than there are places still runs; the ones without a place go unnamed.
+// A signal handler can use only globals, and may neither lock nor allocate. Files beyond the size of this
+// table are not named in the message.
 struct HandlerEntry {
   std::atomic<const char*> path = nullptr;  // set last, cleared first
   std::atomic<bool> taken = false;
@@ -23,7 +23,7 @@ std::array<HandlerEntry, kNumEntries> handler_entries;
 std::atomic<int> handler_exit_code = 0;
 
 void write_stderr(const char* text) {
-  // Nothing could be done about a failure.
+  // A failure cannot be handled here.
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, text, std::strlen(text));
 }
 
@@ -39,7 +39,7 @@ void on_bus_error(int, siginfo_t* info, void*) {
         "runs\n");
     _exit(handler_exit_code);
   }
-  // The instruction runs again and meets the default.
+  // The instruction runs again, with the default handler.
   signal(SIGBUS, SIG_DFL);
 }
 

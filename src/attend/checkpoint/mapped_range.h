@@ -1,5 +1,5 @@
-// What becomes of a process when a file that it has mapped is cut short: reading a page that the file no
-// longer has raises SIGBUS, which ends a process without a word.
+// Diagnosis of truncated mapped files: reading a page past the new end of a mapped file raises SIGBUS, which
+// ends the process without a message.
 #pragma once
 
 #include <cstddef>
@@ -9,7 +9,7 @@
 
 namespace attend {
 
-// Remembers, as long as it lives, which file is mapped at an address. For any thread.
+// Registers the file that is mapped at an address, for its lifetime. Thread-safe.
 class MappedRange {
  public:
   MappedRange(const void* begin, size_t num_bytes, const std::filesystem::path& path);
@@ -21,8 +21,9 @@ class MappedRange {
   size_t entry_;
 };
 
-// From now on a SIGBUS inside of a MappedRange names its file on stderr and ends the process with
-// `exit_code`; any other SIGBUS does what it always does. For programs: a library leaves signals alone.
+// Installs a handler: a SIGBUS in a MappedRange prints its file to stderr and ends the process with
+// `exit_code`; any other SIGBUS has its default effect. For programs only, since a library should not install
+// signal handlers.
 void exit_on_truncated_mapping(int exit_code);
 
 }  // namespace attend

@@ -23,8 +23,8 @@ std::string line_and_column(std::string_view text, size_t byte) {
   return "line " + std::to_string(line) + ", column " + std::to_string(column);
 }
 
-// The part of the parser's message that says what is wrong: "[json.exception.parse_error.101] parse error at
-// line 1, column 2: syntax error while parsing value - invalid literal; last read: '{a'".
+// Extracts the cause from the parser's message: "[json.exception.parse_error.101] parse error at line 1,
+// column 2: syntax error while parsing value - invalid literal; last read: '{a'".
 std::string parser_message(const Json::exception& error) {
   std::string_view reason = error.what();
   reason.remove_prefix(std::min(reason.size(), reason.find("] ") + 2));
@@ -32,7 +32,7 @@ std::string parser_message(const Json::exception& error) {
   return shorten(std::string(reason.substr(0, reason.find("; last read"))), kReasonChars);
 }
 
-// Keys of the objects that are open, where the object itself is slow to search.
+// Keys of the open objects, for objects with linear lookup.
 class OpenKeys {
  public:
   void open() { keys_.emplace_back(); }
@@ -43,8 +43,8 @@ class OpenKeys {
   std::vector<std::unordered_set<std::string>> keys_;
 };
 
-// Builds the values that the parser tells of. The library's own builders keep the last of two equal keys, or
-// search a whole object each time one of its members ends.
+// Builds values from parser events. The library's own builders keep the last of two equal keys, or search a
+// whole object for each member.
 template <class Json>
 class TreeBuilder {
  public:
@@ -52,7 +52,7 @@ class TreeBuilder {
       : text_(text), file_(file), big_integers_(big_integers) {}
   Json take() { return std::move(root_); }
 
-  // What nlohmann's parser calls; see nlohmann::json_sax. True: go on.
+  // Events of nlohmann's parser, see nlohmann::json_sax. Returning true continues.
   bool null() { return add(nullptr); }
   bool boolean(bool value) { return add(value); }
   bool number_integer(int64_t value) { return add(value); }
@@ -83,7 +83,7 @@ class TreeBuilder {
  private:
   static constexpr bool kOrdered = std::is_same_v<Json, OrderedJson>;
 
-  // Where the next value goes. What is open does not move: its parents grow only when it has ended.
+  // Location of the next value. Open values do not move, since their parents grow only after they are closed.
   Json& place() {
     if (open_.empty()) return root_;
     return open_.back()->is_array() ? open_.back()->template get_ref<typename Json::array_t&>().emplace_back()
@@ -96,7 +96,7 @@ class TreeBuilder {
     return true;
   }
 
-  // The new member of the innermost object; null when it has one of that name.
+  // Adds a member to the innermost object; returns null if the name exists.
   Json* add_member(nlohmann::json::object_t& object, std::string& name) {
     const auto [member, is_new] = object.try_emplace(std::move(name));
     return is_new ? &member->second : nullptr;
@@ -129,10 +129,10 @@ class TreeBuilder {
   Json root_;
   std::vector<Json*> open_;  // from the outside in
   OpenKeys keys_;            // of ordered objects
-  Json* member_ = nullptr;   // of the innermost object: whose key was read last
+  Json* member_ = nullptr;   // member of the innermost object with the last key read
 };
 
-// Whether a UTF-8 character begins with this byte.
+// Returns whether a UTF-8 character begins with this byte.
 bool begins_character(char byte) { return (byte & 0xC0) != 0x80; }
 
 }  // namespace
@@ -141,10 +141,10 @@ namespace {
 
 template <class Json>
 Json parse(std::string_view text, const std::string& file, BigIntegers big_integers) {
-  // The parser takes a NUL for the end of the text, and what stands behind it for nothing.
+  // The parser treats a NUL as the end of the text and ignores the rest.
   if (const size_t nul = text.find('\0'); nul != text.npos)
     fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", line_and_column(text, nul), ": a NUL byte");
-  // For which the library has a message of its own, another in each version.
+  // The library's message differs between versions.
   if (text.empty())
     fail(ErrorCode::kCorruptFile, file, ": expected JSON, ", line_and_column(text, 0),
          ": unexpected end of input");

@@ -1,5 +1,4 @@
-// Opens the tensors of a checkpoint and reads them into memory on a thread of its own, while the rest of an
-// engine starts.
+// Opens the tensors of a checkpoint and reads them into memory on a separate thread, while the engine starts.
 #pragma once
 
 #include <atomic>
@@ -13,14 +12,14 @@ namespace attend {
 
 class WeightPrefetcher {
  public:
-  // `checkpoint` outlives it. Errors of the files are thrown by take(), not here. Where the system starts no
-  // thread, take() opens the files.
+  // `checkpoint` must outlive this object. Errors of the files are thrown by take(), not here. If no thread
+  // can be started, take() opens the files.
   explicit WeightPrefetcher(const Checkpoint& checkpoint);
   ~WeightPrefetcher();
   WeightPrefetcher(const WeightPrefetcher&) = delete;
 
-  // The tensors, once. Pages that are not read by then are read by the loader, with all threads. Throws as
-  // open_tensors() does.
+  // Returns the tensors; may be called once. The loader reads the remaining pages with all threads. Throws
+  // the errors of open_tensors().
   std::shared_ptr<const CheckpointTensors> take();
 
  private:
@@ -29,7 +28,7 @@ class WeightPrefetcher {
 
   const Checkpoint& checkpoint_;
   std::atomic<bool> stopping_ = false;
-  // The thread's, until it is joined.
+  // Owned by the thread until it is joined.
   std::shared_ptr<const CheckpointTensors> tensors_;
   std::exception_ptr error_;
   std::thread thread_;

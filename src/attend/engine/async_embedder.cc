@@ -14,13 +14,13 @@
 namespace attend {
 
 struct AsyncEmbedder::Impl {
-  // The inputs of one call.
+  // Inputs of one call of submit().
   struct Job {
     uint64_t id = 0;
-    RequestId request = 0;  // of the engine
+    RequestId request = 0;  // id in the engine
     EmbeddingResult result;
     bool failed = false;
-    size_t num_left = 0;  // inputs without an output
+    size_t num_left = 0;  // number of inputs without an output
     int64_t num_tokens = 0;
     EmbeddingCallback callback;
     Clock::time_point submitted = Clock::now(), started = {};
@@ -32,41 +32,41 @@ struct AsyncEmbedder::Impl {
     add_engine_info(engine.info(), info);
   }
 
-  // On the engine's thread.
+  // Called on the engine's thread.
   void on_output(Job& job, const RequestOutput& output) noexcept;
-  void take(Job& job, const RequestOutput& output);
+  void handle_output(Job& job, const RequestOutput& output);
   void fail(Job& job, ErrorCode code, std::string_view message) noexcept;
   void notify(Job& job) noexcept;
 
   EmbedderInfo info;
-  MetricsRecorder recorder;  // of the engine's thread: calls
+  MetricsRecorder recorder;  // counts calls; written by the engine's thread
   std::mutex mutex;
-  std::unordered_map<uint64_t, std::shared_ptr<Job>> jobs;  // that wait or are computed
+  std::unordered_map<uint64_t, std::shared_ptr<Job>> jobs;  // waiting or running
   uint64_t num_ids = 0;
-  // Written under the lock.
-  WatchedNumber<int64_t> num_requests, num_canceled;
-  WatchedNumber<int> num_leaving;  // inputs of canceled jobs that the engine still counts
-  AsyncEngine engine;              // ends first
+  // Written under the mutex.
+  SingleWriterNumber<int64_t> num_requests, num_canceled;
+  SingleWriterNumber<int> num_canceled_inputs;  // still in the engine
+  AsyncEngine engine;  // last member: its thread ends before the others are destroyed
 };
 
-void AsyncEmbedder::Impl::take(Job& job, const RequestOutput& output) {
+void AsyncEmbedder::Impl::handle_output(Job& job, const RequestOutput& output) {
   if (output.finish_reason == FinishReason::kStop) {
     job.started = std::max(job.started, output.request.times.admitted);
     job.result.vectors[static_cast<size_t>(output.index)].assign(output.vector.begin(), output.vector.end());
   } else if (output.finish_reason == FinishReason::kAbort) {
-    fail(job, ErrorCode::kUnsupported, "the embedder is being ended");
+    fail(job, ErrorCode::kUnsupported, "the embedder is shutting down");
   } else {
     const bool out_of_memory = output.message == std::bad_alloc().what();
     fail(job, out_of_memory ? ErrorCode::kOutOfMemory : ErrorCode::kInternal, output.message);
   }
-  // Whoever writes to the files changes the model under it.
+  // A checkpoint file that is overwritten in place changes the weights.
   if (job.num_left == 0 && !job.failed) engine.check_weights();
 }
 
 void AsyncEmbedder::Impl::on_output(Job& job, const RequestOutput& output) noexcept {
   --job.num_left;
   try {
-    take(job, output);
+    handle_output(job, output);
   } catch (const Error& error) {
     fail(job, error.code(), error.what());
   } catch (const std::exception&) {
@@ -74,7 +74,7 @@ void AsyncEmbedder::Impl::on_output(Job& job, const RequestOutput& output) noexc
   }
   {
     const std::lock_guard lock(mutex);
-    if (!jobs.contains(job.id)) return num_leaving.add(-1);
+    if (!jobs.contains(job.id)) return num_canceled_inputs.add(-1);
     if (job.num_left > 0) return;
     jobs.erase(job.id);
   }
@@ -87,13 +87,13 @@ void AsyncEmbedder::Impl::on_output(Job& job, const RequestOutput& output) noexc
   notify(job);
 }
 
-// The first failure of a job counts.
+// Keeps the first failure of a job.
 void AsyncEmbedder::Impl::fail(Job& job, ErrorCode code, std::string_view message) noexcept {
   if (std::exchange(job.failed, true)) return;
   job.result.code = code;
   try {
     job.result.message = message;
-  } catch (const std::bad_alloc&) {  // then without words
+  } catch (const std::bad_alloc&) {  // the error has no message then
   }
 }
 
@@ -101,7 +101,7 @@ void AsyncEmbedder::Impl::notify(Job& job) noexcept {
   try {
     job.callback(std::move(job.result));
   } catch (const std::exception& error) {
-    try_log_warning("a callback of an embedding threw: ", error.what());
+    try_log_warning("the callback of an embedding request threw an exception: ", error.what());
   }
 }
 
@@ -111,7 +111,7 @@ AsyncEmbedder::AsyncEmbedder(const EmbedderConfig& config, const LoadProgress& p
 AsyncEmbedder::~AsyncEmbedder() = default;
 
 uint64_t AsyncEmbedder::submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
-  require(!inputs.empty(), "no inputs: expected at least one");
+  require(!inputs.empty(), "inputs: none; expected at least one");
   const auto job = std::make_shared<Impl::Job>();
   for (const std::vector<int32_t>& input : inputs) job->num_tokens += std::ssize(input);
   job->result.vectors.resize(inputs.size());
@@ -119,7 +119,7 @@ uint64_t AsyncEmbedder::submit(std::vector<std::vector<int32_t>> inputs, Embeddi
   job->callback = std::move(callback);
   PoolingRequest request;
   request.inputs.assign(std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.end()));
-  // The first output waits for the lock, and then knows the job.
+  // The lock delays the first output until the job is complete.
   const std::lock_guard lock(impl_->mutex);
   job->id = ++impl_->num_ids;
   impl_->jobs.emplace(job->id, job);
@@ -142,7 +142,7 @@ void AsyncEmbedder::cancel(uint64_t id) {
     const auto found = impl_->jobs.find(id);
     if (found == impl_->jobs.end()) return;
     request = found->second->request;
-    impl_->num_leaving.add(static_cast<int>(found->second->num_left));
+    impl_->num_canceled_inputs.add(static_cast<int>(found->second->num_left));
     impl_->num_canceled.add(1);
     impl_->jobs.erase(found);
   }
@@ -154,7 +154,7 @@ EngineMetrics AsyncEmbedder::metrics() const {
   impl_->recorder.read(metrics);
   const EngineMetrics engine = impl_->engine.metrics();
   metrics.num_running = engine.num_running;
-  metrics.num_waiting = std::max(0, engine.num_waiting - impl_->num_leaving.get());
+  metrics.num_waiting = std::max(0, engine.num_waiting - impl_->num_canceled_inputs.get());
   metrics.num_steps = engine.num_steps;
   metrics.num_failed_steps = engine.num_failed_steps;
   metrics.num_requests = impl_->num_requests.get();

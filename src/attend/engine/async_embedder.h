@@ -1,5 +1,5 @@
-// AsyncEmbedder: an engine that pools on a thread of its own, for callers on any thread. What waits is
-// computed together, whoever asked for it. What a server's /v1/embeddings calls.
+// AsyncEmbedder: a pooling engine on its own thread, for callers on any thread. Inputs of different calls are
+// computed in the same step. A server's /v1/embeddings calls it.
 #pragma once
 
 #include <cstdint>
@@ -14,36 +14,35 @@
 
 namespace attend {
 
-// The vectors of one request's inputs, or why there are none.
+// Vectors of the inputs of one request, or an error.
 struct EmbeddingResult {
-  std::vector<std::vector<float>> vectors;  // [inputs][dimensions]; empty: `code` and `message` say why
+  std::vector<std::vector<float>> vectors;  // [inputs][dimensions]; empty: failed with `code` and `message`
   ErrorCode code = ErrorCode::kInternal;
   std::string message;
 };
 
-// Called once on the embedder's thread, which waits while it runs.
+// Called once on the embedder's thread, which waits for its return.
 using EmbeddingCallback = std::function<void(EmbeddingResult)>;
 
-// All functions may be called from any thread, except that the constructor and the destructor exclude the
-// others.
+// All functions are thread-safe, except that the constructor and the destructor exclude the others.
 class AsyncEmbedder {
  public:
   // Throws what Embedder's constructor throws.
   explicit AsyncEmbedder(const EmbedderConfig& config, const LoadProgress& progress = {});
-  // What is left is told so, with kUnsupported.
+  // Ends the remaining requests with kUnsupported.
   ~AsyncEmbedder();
 
-  // Checks on the calling thread, throwing what Embedder::check throws, then queues. Inputs are computed in
-  // the order of the calls, as many as fit a step, those of several calls in one.
+  // Checks on the calling thread, throws what Embedder::check throws, then queues. Inputs are computed in the
+  // order of the calls; each step computes the number of inputs that fits, from one or several calls.
   uint64_t submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback);
-  // Forgets a request, whose callback is not called any more unless it is being called. Inputs of it that are
-  // in the step in hand are computed for nobody. Unknown ids are ignored: a request may end at any time.
+  // Cancels a request: its callback is not called any more, unless it is running already. The results of
+  // inputs in the current step are dropped. Unknown ids are ignored: a request may end at any time.
   void cancel(uint64_t id);
 
-  // Requests count by their inputs where they wait (num_waiting) or are computed (num_running).
+  // num_waiting and num_running count inputs, the other values requests.
   EngineMetrics metrics() const;
   const EmbedderInfo& info() const;
-  // Null when the model directory has no tokenizer.json. May be used from several threads at once.
+  // Null if the model directory has no tokenizer.json. Thread-safe.
   const Tokenizer* tokenizer() const;
 
  private:

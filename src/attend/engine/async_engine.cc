@@ -20,74 +20,74 @@
 namespace attend {
 
 struct AsyncEngine::Impl {
-  // What a caller asks of the engine's thread.
+  // Command from a caller to the engine's thread.
   enum class CommandKind : uint8_t { kSubmit, kAbortAll, kFlushCache };
   struct Command {
-    CommandKind order;
+    CommandKind kind;
     RequestId id = 0;  // of kSubmit
-    // What prepare() made: one, to be completed num_completions times, or as many.
+    // Result of prepare(): one request with num_completions completions, or one request per completion.
     std::vector<std::unique_ptr<Request>> requests = {};
     OutputCallback callback = {};
     int num_completions = 0;
   };
 
   struct LiveRequest {
-    OutputCallback callback;                      // empty: it has thrown
-    std::vector<Clock::time_point> last_outputs;  // of its completions
-    int num_left = 0;                             // of them
+    OutputCallback callback;                      // null: it has thrown
+    std::vector<Clock::time_point> last_outputs;  // by completion index
+    int num_left = 0;                             // number of completions without a last output
   };
 
   explicit Impl(const EngineConfig& config, const EngineProgress& progress);
   ~Impl();
 
-  // The engine's thread.
+  // Main function of the engine's thread.
   void run(const EngineConfig& config, const EngineProgress& progress);
-  void tell(Command command);  // on any thread
+  void post(Command command);  // thread-safe
   bool wait_for_work();
   void run_commands();
-  void read(Command& command);
-  void abort(RequestId id) noexcept;  // on any thread
+  void execute(Command& command);
+  void abort(RequestId id) noexcept;  // thread-safe
   void enqueue(Command& command);
-  void refuse(Command& command, std::string_view message);
-  void forget(std::unordered_map<RequestId, LiveRequest>::iterator request);
+  void reject(Command& command, std::string_view message);
+  void remove(std::unordered_map<RequestId, LiveRequest>::iterator request);
   void step();
   void on_output(const RequestOutput& output);
   void fail_callback(RequestId id, LiveRequest& request, std::string_view message);
   void abort_failed_callbacks();
-  void end_all();
+  void abort_all();
   void end_outputs();
   std::optional<RequestId> submit(GenerationRequest request, OutputCallback callback, int max_waiting);
   std::optional<RequestId> submit(Command command, int max_waiting);
   bool on_engine_thread() const { return std::this_thread::get_id() == thread.get_id(); }
 
-  // Of the engine's thread.
-  std::unique_ptr<Engine> engine;  // const functions that say so are safe on others
+  // Used by the engine's thread only.
+  std::unique_ptr<Engine> engine;  // other threads call only its thread-safe const functions
   OutputSink sink = [this](const RequestOutput& output) { on_output(output); };
   std::unordered_map<RequestId, LiveRequest> live;
   std::function<void()> after_outputs;
-  bool has_outputs = false;          // that after_outputs has not heard of
-  bool step_is_counted = true;       // before the first callback of the step in hand
-  bool callback_has_failed = false;  // so that its request is to be aborted between steps
-  std::vector<Command> commands;     // being read
-  std::set<RequestId> aborts;        // being carried out
-  int num_ended = 0;                 // since num_unfinished was last brought up to date
+  bool has_outputs = false;          // since the last call of after_outputs
+  bool step_is_counted = true;       // false from the start of a step to its first callback
+  bool callback_has_failed = false;  // its request is aborted after the step
+  std::vector<Command> commands;     // in execution
+  std::set<RequestId> aborts;        // in execution
+  int num_ended = 0;                 // since the last update of num_unfinished
 
   MetricsRecorder recorder;
-  std::atomic<bool> paused = false;  // changed under the mutex
+  std::atomic<bool> paused = false;  // written under the mutex
 
   std::mutex mutex;
-  std::condition_variable wake;     // the engine's thread: a letter, resume, stop
-  std::condition_variable changed;  // callers: ready, at rest, nothing left
-  std::vector<Command> inbox;
-  // A request is in the first until it ends or is to be aborted. Going from one to the other takes no memory,
-  // which may be why somebody aborts it.
+  std::condition_variable wake;     // wakes the engine's thread: a command, an abort, resume, stop
+  std::condition_variable changed;  // wakes callers: ready, paused, or no request left
+  std::vector<Command> pending_commands;
+  // Each request is in `unfinished` until it ends or moves to `to_abort`. The move does not allocate memory:
+  // a lack of memory may be the reason of the abort.
   std::set<RequestId> unfinished, to_abort;
   RequestId next_id = 1;
   int64_t num_requests = 0;
-  int num_unread = 0;  // requests that the recorder does not know yet
+  int num_pending = 0;  // completions in commands that have not been executed
   int num_unfinished = 0;
   bool ready = false, stopping = false;
-  bool busy = false;  // a step runs, or letters are read
+  bool busy = false;  // the engine's thread runs a step or commands
   std::exception_ptr start_error;
 
   std::thread thread;
@@ -113,7 +113,7 @@ AsyncEngine::Impl::~Impl() {
 }
 
 void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& progress) {
-  pthread_setname_np(pthread_self(), "attend-engine");  // its team's threads are called the same
+  pthread_setname_np(pthread_self(), "attend-engine");  // the threads of its thread team inherit the name
   try {
     engine = std::make_unique<Engine>(config, progress);
     recorder.on_step(*engine);
@@ -136,63 +136,63 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
     end_outputs();
   }
   run_commands();
-  end_all();
+  abort_all();
   end_outputs();
-  engine.reset();  // where it was made
+  engine.reset();  // on the thread that constructed it
 }
 
-// False: the end.
+// Returns false if the engine's thread ends.
 bool AsyncEngine::Impl::wait_for_work() {
   std::unique_lock lock(mutex);
   num_unfinished -= std::exchange(num_ended, 0);
-  // A pause begins when nothing is in flight.
+  // A pause starts when no step is in flight.
   if (!stopping && paused && engine->in_flight()) return true;
   busy = false;
   if (num_unfinished == 0 || paused) changed.notify_all();
   wake.wait(lock, [&] {
-    return stopping || !inbox.empty() || !to_abort.empty() || (num_unfinished > 0 && !paused);
+    return stopping || !pending_commands.empty() || !to_abort.empty() || (num_unfinished > 0 && !paused);
   });
   busy = true;
-  std::swap(inbox, commands);
+  std::swap(pending_commands, commands);
   std::swap(to_abort, aborts);
   return !stopping;
 }
 
 void AsyncEngine::Impl::run_commands() {
   if (commands.empty() && aborts.empty()) return;
-  int num_read = 0;
+  int num_executed = 0;
   for (Command& command : commands) {
-    num_read += command.num_completions;
+    num_executed += command.num_completions;
     try {
-      read(command);
+      execute(command);
     } catch (const std::exception& error) {
-      try_log_warning("not done: ", error.what());
+      try_log_warning("engine command failed: ", error.what());
     }
   }
   commands.clear();
-  // Behind the letters: one of them may have brought the request.
+  // Aborts follow the commands, since one of these may have submitted the request.
   for (const RequestId id : aborts) engine->abort(id, sink);
   aborts.clear();
-  // From one count to the other at once: a request that waits is always seen to.
+  // Both counts change under one lock, so that num_waiting() includes each waiting request.
   {
     const std::lock_guard lock(mutex);
     recorder.on_step(*engine);
-    num_unread -= num_read;
+    num_pending -= num_executed;
   }
   end_outputs();
 }
 
-void AsyncEngine::Impl::read(Command& command) {
-  switch (command.order) {
+void AsyncEngine::Impl::execute(Command& command) {
+  switch (command.kind) {
     case CommandKind::kSubmit:
       try {
         enqueue(command);
       } catch (const std::exception& error) {
-        refuse(command, error.what());
+        reject(command, error.what());
       }
       break;
     case CommandKind::kAbortAll:
-      end_all();
+      abort_all();
       break;
     case CommandKind::kFlushCache:
       engine->flush_cache();
@@ -215,8 +215,8 @@ void AsyncEngine::Impl::enqueue(Command& command) {
     engine->enqueue(std::move(command.requests), command.id);
 }
 
-// Memory ran out while it was queued.
-void AsyncEngine::Impl::refuse(Command& command, std::string_view message) {
+// Ends a request for which enqueue() ran out of memory.
+void AsyncEngine::Impl::reject(Command& command, std::string_view message) {
   if (const auto found = live.find(command.id); found != live.end()) {
     if (found->second.callback) command.callback.swap(found->second.callback);
     live.erase(found);
@@ -243,7 +243,7 @@ void AsyncEngine::Impl::refuse(Command& command, std::string_view message) {
                         .time = Clock::now(),
                         .request = request});
     } catch (...) {
-      try_log_warning("request ", command.id, ": its callback threw at its end");
+      try_log_warning("request ", command.id, ": the callback of its last output threw an exception");
     }
     recorder.on_end(FinishReason::kError);
     ++num_ended;
@@ -258,8 +258,8 @@ void AsyncEngine::Impl::step() {
     else
       engine->step(sink);
   } catch (const std::exception& error) {
-    try_log_warning("all requests end: ", error.what());
-    end_all();
+    try_log_warning("step failed, aborting all requests: ", error.what());
+    abort_all();
   }
   step_is_counted = true;
 }
@@ -277,16 +277,16 @@ void AsyncEngine::Impl::on_output(const RequestOutput& output) {
     } catch (const std::exception& error) {
       fail_callback(output.id, request, error.what());
     } catch (...) {
-      fail_callback(output.id, request, "no std::exception");
+      fail_callback(output.id, request, "not a std::exception");
     }
   }
   if (!output.finished()) return;
   recorder.on_end(output.finish_reason);
   ++num_ended;
-  if (--request.num_left == 0) forget(found);
+  if (--request.num_left == 0) remove(found);
 }
 
-void AsyncEngine::Impl::forget(std::unordered_map<RequestId, LiveRequest>::iterator request) {
+void AsyncEngine::Impl::remove(std::unordered_map<RequestId, LiveRequest>::iterator request) {
   {
     const std::lock_guard lock(mutex);
     unfinished.erase(request->first);
@@ -297,24 +297,24 @@ void AsyncEngine::Impl::forget(std::unordered_map<RequestId, LiveRequest>::itera
 void AsyncEngine::Impl::fail_callback(RequestId id, LiveRequest& request, std::string_view message) {
   request.callback = nullptr;
   callback_has_failed = true;
-  try_log_warning("request ", id, ": aborted: its callback threw: ", message);
+  try_log_warning("request ", id, ": aborted, its callback threw an exception: ", message);
 }
 
 void AsyncEngine::Impl::abort_failed_callbacks() {
   if (!std::exchange(callback_has_failed, false)) return;
-  for (auto one = live.begin(); one != live.end();) {
-    const auto& [id, request] = *one++;  // its last output takes it from the map
+  for (auto entry = live.begin(); entry != live.end();) {
+    const auto& [id, request] = *entry++;  // abort() erases the entry of `live`
     if (!request.callback) engine->abort(id, sink);
   }
 }
 
-// Takes no memory: that may be what is missing.
-void AsyncEngine::Impl::end_all() {
+// Does not allocate memory: it may have run out.
+void AsyncEngine::Impl::abort_all() {
   while (!live.empty()) {
     const auto first = live.begin();
     if (engine->abort(first->first, sink)) continue;
     num_ended += first->second.num_left;
-    forget(first);
+    remove(first);
   }
 }
 
@@ -328,7 +328,7 @@ RequestId AsyncEngine::submit(GenerationRequest request, OutputCallback callback
 }
 
 RequestId AsyncEngine::submit(PoolingRequest request, OutputCallback callback) {
-  Impl::Command command{.order = Impl::CommandKind::kSubmit,
+  Impl::Command command{.kind = Impl::CommandKind::kSubmit,
                         .requests = impl_->engine->prepare(std::move(request)),
                         .callback = std::move(callback)};
   command.num_completions = static_cast<int>(command.requests.size());
@@ -344,30 +344,30 @@ std::optional<RequestId> AsyncEngine::submit_unless_full(GenerationRequest reque
 std::optional<RequestId> AsyncEngine::Impl::submit(GenerationRequest request, OutputCallback callback,
                                                    int max_waiting) {
   const int n = request.params.n;
-  Command command{.order = CommandKind::kSubmit, .callback = std::move(callback), .num_completions = n};
+  Command command{.kind = CommandKind::kSubmit, .callback = std::move(callback), .num_completions = n};
   command.requests.push_back(engine->prepare(std::move(request)));
   return submit(std::move(command), max_waiting);
 }
 
 std::optional<RequestId> AsyncEngine::Impl::submit(Command command, int max_waiting) {
-  require(command.callback != nullptr, "submit: no callback");
+  require(command.callback != nullptr, "submit: the callback is empty");
   const int n = command.num_completions;
   RequestId id = 0;
   {
     const std::lock_guard lock(mutex);
     if (stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
-    if (recorder.num_waiting() + num_unread >= max_waiting) return std::nullopt;
+    if (recorder.num_waiting() + num_pending >= max_waiting) return std::nullopt;
     id = command.id = next_id;
-    const auto place = unfinished.insert(unfinished.end(), id);
+    const auto entry = unfinished.insert(unfinished.end(), id);
     try {
-      inbox.push_back(std::move(command));
+      pending_commands.push_back(std::move(command));
     } catch (...) {
-      unfinished.erase(place);
+      unfinished.erase(entry);
       throw;
     }
     next_id += n;
     num_unfinished += n;
-    num_unread += n;
+    num_pending += n;
     num_requests += n;
   }
   wake.notify_one();
@@ -378,10 +378,10 @@ void AsyncEngine::set_after_outputs(std::function<void()> after_outputs) {
   impl_->after_outputs = std::move(after_outputs);
 }
 
-void AsyncEngine::Impl::tell(Command command) {
+void AsyncEngine::Impl::post(Command command) {
   {
     const std::lock_guard lock(mutex);
-    inbox.push_back(std::move(command));
+    pending_commands.push_back(std::move(command));
   }
   wake.notify_one();
 }
@@ -397,8 +397,8 @@ void AsyncEngine::Impl::abort(RequestId id) noexcept {
 }
 
 void AsyncEngine::abort(RequestId id) { impl_->abort(id); }
-void AsyncEngine::abort_all() { impl_->tell({.order = Impl::CommandKind::kAbortAll}); }
-void AsyncEngine::flush_cache() { impl_->tell({.order = Impl::CommandKind::kFlushCache}); }
+void AsyncEngine::abort_all() { impl_->post({.kind = Impl::CommandKind::kAbortAll}); }
+void AsyncEngine::flush_cache() { impl_->post({.kind = Impl::CommandKind::kFlushCache}); }
 
 void AsyncEngine::pause() {
   std::unique_lock lock(impl_->mutex);
@@ -416,21 +416,21 @@ void AsyncEngine::resume() {
 }
 
 bool AsyncEngine::drain(std::chrono::milliseconds timeout) {
-  require(!impl_->on_engine_thread(), "drain: inside of a callback, which it would wait for");
+  require(!impl_->on_engine_thread(), "drain: called in a callback, would wait for itself");
   std::unique_lock lock(impl_->mutex);
   return impl_->changed.wait_for(lock, timeout, [&] { return impl_->num_unfinished == 0; });
 }
 
 int AsyncEngine::num_waiting() const {
   const std::lock_guard lock(impl_->mutex);
-  return impl_->recorder.num_waiting() + impl_->num_unread;
+  return impl_->recorder.num_waiting() + impl_->num_pending;
 }
 
 EngineMetrics AsyncEngine::metrics() const {
   EngineMetrics metrics;
   const std::lock_guard lock(impl_->mutex);
   impl_->recorder.read(metrics);
-  metrics.num_waiting += impl_->num_unread;
+  metrics.num_waiting += impl_->num_pending;
   metrics.num_requests = impl_->num_requests;
   metrics.paused = impl_->paused;
   return metrics;

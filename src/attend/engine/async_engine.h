@@ -1,4 +1,4 @@
-// AsyncEngine: an engine on a thread of its own, for callers on any thread.
+// AsyncEngine: an engine on its own thread, for callers on any thread.
 #pragma once
 
 #include <chrono>
@@ -15,67 +15,70 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Called on the engine's thread, once for each output of its request; see RequestOutput. The engine waits
-// while it runs. It may call submit, abort, pause, resume, metrics and what is const. If it throws, its
-// request is aborted and hears nothing more; others do not notice. It is destroyed after the last output.
+// Called on the engine's thread, once for each output of its request; see RequestOutput. The engine waits for
+// its return. It may call submit, abort, pause, resume, metrics and const functions. If it throws, its
+// request is aborted without further outputs, and other requests continue. It is destroyed after the last
+// output.
 using OutputCallback = std::function<void(const RequestOutput&)>;
 
-// All functions may be called from any thread, except that the constructor and the destructor exclude the
-// others.
+// All functions are thread-safe, except that the constructor and the destructor exclude the others.
 class AsyncEngine {
  public:
-  // Makes the engine on its thread and waits until it is ready; `progress` is called there. Throws what
-  // Engine's constructor throws.
+  // Constructs the engine on its thread and waits until it is ready; `progress` is called on that thread.
+  // Throws what Engine's constructor throws.
   explicit AsyncEngine(const EngineConfig& config, const EngineProgress& progress = {});
-  // Aborts what is left, with its last outputs, and ends the thread. Not inside of a callback.
+  // Aborts the remaining requests, with their last outputs, and ends the thread. Not allowed in a callback.
   ~AsyncEngine();
   AsyncEngine(const AsyncEngine&) = delete;
   AsyncEngine& operator=(const AsyncEngine&) = delete;
 
-  // Checks and encodes on the calling thread, throwing what Engine::submit throws, then queues. The first
-  // output may come before this returns. Refused, with Error(kUnsupported), while the engine is destroyed.
+  // Checks and encodes on the calling thread, throws what Engine::submit throws, then queues. The first
+  // output may arrive before submit() returns. Throws Error(kUnsupported) during the destructor.
   RequestId submit(GenerationRequest request, OutputCallback callback);
   RequestId submit(PoolingRequest request, OutputCallback callback);
-  // As submit(), unless `max_waiting` completions wait already, as num_waiting() has it: then the request is
-  // dropped, and there is no id. However many threads call this at once, none passes who should not.
+  // Like submit(), but if the number of waiting completions, num_waiting(), is at least `max_waiting`, the
+  // request is dropped and no id is returned. The limit holds for concurrent calls too.
   std::optional<RequestId> submit_unless_full(GenerationRequest request, OutputCallback callback,
                                               int max_waiting);
 
-  // Called on the engine's thread, behind the callbacks of each step that had any, and behind those of
-  // aborts: whoever collects outputs hands them on there. It does not throw. Set before the first submit.
+  // Sets a function for the engine's thread, called after the callbacks of each step with outputs, and after
+  // those of aborts: a caller that collects outputs delivers them there. It must not throw. Set it before the
+  // first submit.
   void set_after_outputs(std::function<void()> after_outputs);
 
-  // Ends a request, wherever it is: waiting, in the middle of its prompt, running. Its last output has
-  // FinishReason::kAbort, unless it finished before the engine heard of it. Unknown ids are ignored: a
-  // request may finish at any time. Takes no memory.
+  // Ends a request that waits or runs, also in the middle of its prompt. Its last output has
+  // FinishReason::kAbort, unless it finishes before the engine receives the abort. Unknown ids are ignored,
+  // since a request may finish at any time. Does not allocate memory.
   void abort(RequestId id);
-  void abort_all();  // that were submitted before
+  // Aborts all requests that were submitted before.
+  void abort_all();
 
-  // Forgets all cached prefixes that no request uses by then. Whoever submits afterward does not meet them.
+  // Evicts all cached prefixes that no request uses. Requests that are submitted later do not reuse them.
   void flush_cache();
 
-  // No step runs from when this returns (called by a callback: after the step in hand) until resume().
-  // Requests keep their pages; aborts are answered meanwhile. Pauses do not add up.
+  // Suspends steps until resume(). When it returns, no step runs; if a callback calls it, the current step
+  // still finishes. Requests keep their pages, and aborts are still processed. One resume() ends any number
+  // of pauses.
   void pause();
   void resume();
 
-  // Waits until no request is left, or the time is over; returns whether none is left. Others may go on to
-  // submit. Not inside of a callback.
+  // Waits until no request is left or the timeout expires; returns true if none is left. Other threads may
+  // submit meanwhile. Not allowed in a callback.
   bool drain(std::chrono::milliseconds timeout);
 
-  // Records where the time of the next steps goes, for `num_steps` of them; 0: until stop_trace(), or until a
-  // million spans. stop_trace() gives the trace as JSON, for chrome://tracing and Perfetto.
-  // Error(kUnsupported) where one is recorded already, or none.
+  // Records time spans of the next `num_steps` steps; 0: until stop_trace(), or up to a million spans.
+  // stop_trace() returns the trace as JSON for chrome://tracing and Perfetto. Throws Error(kUnsupported) if a
+  // trace is being recorded already, or none is.
   void start_trace(int64_t num_steps = 0);
   std::string stop_trace();
 
-  // Takes no lock that a step takes.
+  // Returns a snapshot. Does not take a lock that is held during a step.
   EngineMetrics metrics() const;
-  int num_waiting() const;  // as metrics() has it
+  int num_waiting() const;  // EngineMetrics::num_waiting
 
   const EngineInfo& info() const;
   const ModelSpec& model_spec() const;
-  // Null when the model directory has no tokenizer.json. May be used from several threads at once.
+  // Null if the model directory has no tokenizer.json. Thread-safe.
   const Tokenizer* tokenizer() const;
   // As Engine::check_weights.
   void check_weights() const;

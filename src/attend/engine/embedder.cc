@@ -14,15 +14,15 @@ struct Embedder::State {
   State(ResolvedEmbedder resolved, const std::filesystem::path& model_path, const LoadProgress& progress)
       : info(std::move(resolved.info)),
         engine(resolved.engine, {.resolved = {}, .weights = progress, .graphs = {}}) {
-    if (engine.tokenizer() == nullptr) no_tokenizer = gguf_note(model_path);
+    if (engine.tokenizer() == nullptr) tokenizer_note = gguf_note(model_path);
     add_engine_info(engine.info(), info);
   }
 
   const Tokenizer& text_tokenizer() const;
 
   EmbedderInfo info;
-  std::string no_tokenizer;  // a note about the model directory, where it has none
-  std::mutex one_at_a_time;
+  std::string tokenizer_note;  // note on a model directory without a tokenizer
+  std::mutex embed_mutex;
   Engine engine;
 };
 
@@ -36,7 +36,7 @@ const Tokenizer* Embedder::tokenizer() const { return state_->engine.tokenizer()
 
 const Tokenizer& Embedder::State::text_tokenizer() const {
   if (engine.tokenizer() == nullptr)
-    fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", no_tokenizer,
+    fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", tokenizer_note,
          ": expected token ids");
   return *engine.tokenizer();
 }
@@ -52,6 +52,9 @@ Embedder::TruncatedText Embedder::encode_truncated(std::string_view text) const 
 }
 
 std::vector<int32_t> Embedder::encode(std::string_view text) const {
+  const EngineInfo& engine = state_->engine.info();
+  require(text.size() <= engine.max_prompt_bytes(), "text of ", text.size(), " bytes: the context holds ",
+          engine.context_length, " tokens of at most ", engine.max_token_bytes, " bytes");
   std::vector<int32_t> ids = state_->text_tokenizer().encode(text);
   require(std::ssize(ids) <= info().max_input_tokens, "text of ", ids.size(), " tokens: at most ",
           info().max_input_tokens);
@@ -66,7 +69,7 @@ std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int3
   check(inputs);
   std::vector<std::vector<float>> vectors(inputs.size());
   if (inputs.empty()) return vectors;
-  const std::lock_guard lock(state_->one_at_a_time);
+  const std::lock_guard lock(state_->embed_mutex);
   Engine& engine = state_->engine;
   PoolingRequest request;
   request.inputs.assign(inputs.begin(), inputs.end());
@@ -87,7 +90,7 @@ std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int3
     throw;
   }
   if (!failure.empty()) fail(ErrorCode::kInternal, failure);
-  // Whoever writes to the files changes the model under it.
+  // A checkpoint file that is overwritten in place changes the weights.
   engine.check_weights();
   return vectors;
 }

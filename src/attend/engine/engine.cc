@@ -26,7 +26,7 @@
 namespace attend {
 namespace {
 
-// A seed of its own for each request that brings none (splitmix64's finalizer).
+// Derives a different seed for each request without one (splitmix64's finalizer).
 uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   uint64_t x = engine_seed + 0x9e3779b97f4a7c15ull * static_cast<uint64_t>(id);
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -40,7 +40,7 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
                                         options.ngram_max_match_window_size);
 }
 
-// One for each config, over the same tables. `weights`: of the first one's checkpoint.
+// Creates one executor per config, on the same tables. `weights`: prefetcher of the first one's checkpoint.
 std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, const CacheTables& tables,
                                           std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace) {
   std::vector<std::unique_ptr<ModelExecutor>> executors;
@@ -48,6 +48,17 @@ std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, c
     executors.push_back(
         std::make_unique<ModelExecutor>(std::move(config), tables, std::exchange(weights, nullptr), trace));
   return std::make_unique<Executors>(std::move(executors));
+}
+
+// Returns the bytes of the longest token, special tokens included.
+size_t longest_token(const Tokenizer& tokenizer) {
+  const std::vector<std::string> tokens = tokenizer.token_bytes();
+  size_t longest = 0;
+  for (int32_t id = 0; id < std::ssize(tokens); ++id) {
+    const std::string& token = tokens[static_cast<size_t>(id)];
+    longest = std::max(longest, token.empty() ? tokenizer.decode({&id, 1}, false).size() : token.size());
+  }
+  return longest;
 }
 
 double seconds_since(Clock::time_point start) {
@@ -63,10 +74,10 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
           "model_path: expected a model directory, or a model with dummy weights");
   const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
   model_spec_ = config.model ? *config.model : read_config(*checkpoint);
-  // The head is not read, and embedding models are published without one.
+  // Embedding models are published without a head, and it is not read.
   if (config.pooling) model_spec_.tie_word_embeddings = true;
   const bool has_files = config.load_format != LoadFormat::kDummy;
-  // With a thread alone there is nobody to read next to it.
+  // Prefetching needs a second thread.
   std::unique_ptr<WeightPrefetcher> weights;
   if (has_files && num_threads() > 1) weights = std::make_unique<WeightPrefetcher>(*checkpoint);
   ResolvedEngine resolved = resolve_engine(config, model_spec_, has_files ? checkpoint : nullptr);
@@ -82,6 +93,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   add_eos_of_tokenizer();
+  if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
   if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
@@ -118,46 +130,51 @@ void Engine::warn_about_token_ids(const std::filesystem::path& model_path) const
   for (const int32_t id : model_spec_.eos_token_ids)
     if (id >= vocab_size)
       log_warning(model_path.string(), ": eos_token_id ", id, ": config.json's vocab_size is ", vocab_size,
-                  ": no request will end there");
+                  ": no request will end at this token");
   if (tokenizer_ && tokenizer_->vocab_size() > vocab_size)
-    log_warning((model_path / "tokenizer.json").string(), ": has ids 0 to ", tokenizer_->vocab_size() - 1,
+    log_warning((model_path / "tokenizer.json").string(), ": ids 0 to ", tokenizer_->vocab_size() - 1,
                 ", config.json's vocab_size is ", vocab_size,
-                ": prompts with a token that the model does not have will be refused");
+                ": prompts with a token outside of this range will be rejected");
 }
 
-std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
-  const SamplingParams& params = wanted.params;
-  if (pooler_) fail(ErrorCode::kUnsupported, "the engine makes vectors of inputs, not text");
+std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
+  const SamplingParams& params = source.params;
+  if (pooler_) fail(ErrorCode::kUnsupported, "the engine pools inputs into vectors and generates no text");
   check(params);
-  if (const auto* text = std::get_if<std::string>(&wanted.prompt)) {
+  if (const auto* text = std::get_if<std::string>(&source.prompt)) {
     if (!tokenizer_)
       fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json", gguf_note_,
-           "; give input_ids");
-    wanted.prompt = tokenizer_->encode(*text);
+           "; expected input_ids");
+    if (text->size() > info_.max_prompt_bytes())
+      throw ContextLengthError("prompt of " + std::to_string(text->size()) + " bytes: the context holds " +
+                               std::to_string(info_.context_length) + " tokens of at most " +
+                               std::to_string(info_.max_token_bytes) + " bytes");
+    source.prompt = tokenizer_->encode(*text);
   }
-  auto& prompt = std::get<std::vector<int32_t>>(wanted.prompt);
+  auto& prompt = std::get<std::vector<int32_t>>(source.prompt);
   require(!prompt.empty(), "prompt: no tokens");
   for (int32_t id : prompt) {
     require(id >= 0 && id < model_spec_.vocab_size, "token id ", id, ": 0 to ", model_spec_.vocab_size - 1);
-    require(id != model_spec_.image_token_id, "token id ", id, ": stands for a part of an image, ",
-            model_spec_.architecture, " is served with text only");
+    require(id != model_spec_.image_token_id, "token id ", id, ": the placeholder of an image; ",
+            model_spec_.architecture, " is supported with text only");
   }
   if (static_cast<int>(prompt.size()) >= info_.context_length)
-    throw ContextLengthError("prompt of " + std::to_string(prompt.size()) + " tokens: the context holds " +
-                             std::to_string(info_.context_length) + ", one of them for the answer");
+    throw ContextLengthError("prompt of " + std::to_string(prompt.size()) +
+                             " tokens: the context length is " + std::to_string(info_.context_length) +
+                             ", including one token of output");
   for (int32_t id : params.stop_token_ids)
     require(id >= 0 && id < model_spec_.vocab_size, "stop_token_ids: ", id, ": 0 to ",
             model_spec_.vocab_size - 1);
   for (const auto& [id, bias] : params.logit_bias)
     require(id >= 0 && id < model_spec_.vocab_size, "logit_bias: token id ", id, ": 0 to ",
             model_spec_.vocab_size - 1);
-  require(params.stop.empty() || tokenizer_.has_value(), "stop strings need a tokenizer.json");
-  require(!params.echo || tokenizer_.has_value(), "echo needs a tokenizer.json");
-  require(wanted.num_skipped >= 0 && wanted.num_skipped < static_cast<int>(prompt.size()), "num_skipped ",
-          wanted.num_skipped, ": 0 to ", prompt.size() - 1, ", all tokens of the prompt but the last");
-  require(wanted.num_skipped == 0 || !memory_->caches(),
-          "num_skipped: the prefix cache would hand on what nobody computed; expected an engine without one");
-  require(wanted.num_skipped == 0 || !params.prompt_logprobs, "num_skipped: expected no prompt_logprobs");
+  require(params.stop.empty() || tokenizer_.has_value(), "stop: stop strings require a tokenizer.json");
+  require(!params.echo || tokenizer_.has_value(), "echo: requires a tokenizer.json");
+  require(source.num_skipped >= 0 && source.num_skipped < static_cast<int>(prompt.size()), "num_skipped ",
+          source.num_skipped, ": 0 to ", prompt.size() - 1, ", all tokens of the prompt but the last");
+  require(source.num_skipped == 0 || !memory_->caches(),
+          "num_skipped: expected an engine without a prefix cache, which would share tokens without K/V");
+  require(source.num_skipped == 0 || !params.prompt_logprobs, "num_skipped: expected no prompt_logprobs");
 
   auto request = std::make_unique<Request>();
   request->num_prompt = static_cast<int>(prompt.size());
@@ -167,26 +184,29 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest wanted) const {
   if (LogitsProcessor::needed(params))
     request->logits_processor =
         std::make_shared<LogitsProcessor>(params, std::span(request->tokens), stop_token_ids(params));
-  request->mask = std::move(wanted.mask);
-  request->params = std::move(wanted.params);
-  request->priority = wanted.priority;
-  request->deadline = wanted.deadline;
-  request->num_skipped = wanted.num_skipped;
-  request->cache_salt = model_spec_.kv_salt(request->num_prompt) + wanted.cache_salt;
+  request->mask = std::move(source.mask);
+  request->params = std::move(source.params);
+  request->priority = source.priority;
+  request->deadline = source.deadline;
+  request->num_skipped = source.num_skipped;
+  request->cache_salt = model_spec_.kv_salt(request->num_prompt) + source.cache_salt;
   request->times.submitted = Clock::now();
   scheduler_->check(*request);
   return request;
 }
 
-std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest wanted) const {
-  if (!pooler_) fail(ErrorCode::kUnsupported, "the engine generates text and makes no vectors");
-  require(!wanted.inputs.empty(), "no inputs: expected at least one");
+std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest source) const {
+  if (!pooler_) fail(ErrorCode::kUnsupported, "the engine generates text and does not pool inputs");
+  require(!source.inputs.empty(), "inputs: none; expected at least one");
   std::vector<std::vector<int32_t>> inputs;
-  for (auto& input : wanted.inputs) {
+  for (auto& input : source.inputs) {
     if (const auto* text = std::get_if<std::string>(&input)) {
       if (!tokenizer_)
         fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note_,
              ": expected token ids");
+      require(text->size() <= info_.max_prompt_bytes(), "input of ", text->size(),
+              " bytes: the context holds ", info_.context_length, " tokens of at most ",
+              info_.max_token_bytes, " bytes");
       input = tokenizer_->encode(*text);
     }
     inputs.push_back(std::move(std::get<std::vector<int32_t>>(input)));
@@ -200,8 +220,8 @@ std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest wanted) con
     request.pools = true;
     request.params.n = static_cast<int>(inputs.size());
     request.params.max_new_tokens = 0;
-    request.priority = wanted.priority;
-    request.deadline = wanted.deadline;
+    request.priority = source.priority;
+    request.deadline = source.deadline;
     request.times.submitted = Clock::now();
     scheduler_->check(request);
   }
@@ -221,48 +241,48 @@ void Engine::enqueue(std::unique_ptr<Request> request, RequestId id) {
   std::vector<std::unique_ptr<Request>> requests;
   requests.reserve(static_cast<size_t>(num_completions));
   for (int i = 1; i < num_completions; ++i) {
-    auto& one = *requests.emplace_back(std::make_unique<Request>(*request));
-    one.tokens.reserve(request->tokens.capacity());
-    if (one.logits_processor)
-      one.logits_processor = std::make_shared<LogitsProcessor>(*request->logits_processor);
-    if (one.mask) one.mask = request->mask->fork();
+    auto& completion = *requests.emplace_back(std::make_unique<Request>(*request));
+    completion.tokens.reserve(request->tokens.capacity());
+    if (completion.logits_processor)
+      completion.logits_processor = std::make_shared<LogitsProcessor>(*request->logits_processor);
+    if (completion.mask) completion.mask = request->mask->fork();
   }
   requests.push_back(std::move(request));
   enqueue(std::move(requests), id);
 }
 
-// All or nothing.
+// Queues all requests, or none if it throws.
 void Engine::enqueue(std::vector<std::unique_ptr<Request>> requests, RequestId id) {
   const auto num_requests = static_cast<int>(requests.size());
   try {
     outputs_->begin(id, num_requests);
     for (int i = 0; i < num_requests; ++i) {
-      std::unique_ptr<Request>& one = requests[static_cast<size_t>(i)];
-      const std::optional<uint64_t> seed = one->params.seed;
-      one->group = id;
-      one->id = id + i;
-      one->index = i;
-      one->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, one->id);
-      outputs_->begin_completion(*one);
-      scheduler_->submit(std::move(one));
+      std::unique_ptr<Request>& request = requests[static_cast<size_t>(i)];
+      const std::optional<uint64_t> seed = request->params.seed;
+      request->group = id;
+      request->id = id + i;
+      request->index = i;
+      request->seed = seed ? *seed + static_cast<uint64_t>(i) : derive_seed(random_seed_, request->id);
+      outputs_->begin_completion(*request);
+      scheduler_->submit(std::move(request));
     }
   } catch (...) {
-    for (RequestId one = id; one < id + num_requests; ++one) scheduler_->abort(one);
+    for (RequestId request = id; request < id + num_requests; ++request) scheduler_->abort(request);
     outputs_->forget(id);
     throw;
   }
 }
 
-RequestId Engine::submit(GenerationRequest wanted) {
-  std::unique_ptr<Request> request = prepare(std::move(wanted));
+RequestId Engine::submit(GenerationRequest source) {
+  std::unique_ptr<Request> request = prepare(std::move(source));
   const RequestId id = next_id_;
   next_id_ += request->params.n;
   enqueue(std::move(request), id);
   return id;
 }
 
-RequestId Engine::submit(PoolingRequest wanted) {
-  std::vector<std::unique_ptr<Request>> requests = prepare(std::move(wanted));
+RequestId Engine::submit(PoolingRequest source) {
+  std::vector<std::unique_ptr<Request>> requests = prepare(std::move(source));
   const RequestId id = next_id_;
   next_id_ += std::ssize(requests);
   enqueue(std::move(requests), id);
@@ -281,19 +301,19 @@ bool Engine::step(const OutputSink& sink) {
   const auto start = Clock::now();
   const std::vector<DroppedRequest> dropped = scheduler_->drain_dropped(start);
   outputs_->set_time(start);
-  for (const auto& [request, why] : dropped) outputs_->end(*request, FinishReason::kAbort, why, sink);
+  for (const auto& [request, reason] : dropped) outputs_->end(*request, FinishReason::kAbort, reason, sink);
   if (in_flight_ != nullptr && in_flight_->num_live() == 0) discard_step();
-  const bool worked = in_flight_ != nullptr || begin_step(start, sink);
+  const bool did_work = in_flight_ != nullptr || begin_step(start, sink);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
   outputs_->rethrow_sink_error();
-  return worked || !dropped.empty();
+  return did_work || !dropped.empty();
 }
 
-// All of its requests have ended.
+// Waits for a step without live requests.
 void Engine::discard_step() {
   try {
     runner_->wait(*std::exchange(in_flight_, nullptr));
-  } catch (const Error&) {  // nobody is left to be told: the next step fails too
+  } catch (const Error&) {  // no request is left to report it to, and the next step fails too
   }
 }
 
@@ -310,10 +330,12 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
   stats_.num_recoveries = scheduler_->num_recoveries();
   if (step.requests.empty()) {
-    ensure(scheduler_->idle(), "requests wait and none can be admitted");
+    // Returns early, so that requests can be submitted and aborted meanwhile.
+    if (scheduler_->wait_for_mask(std::chrono::milliseconds(5))) return true;
+    ensure(scheduler_->idle(), "scheduler: requests are waiting, but none can be admitted");
     return false;
   }
-  step_began_ = start;
+  step_start_ = start;
   try {
     runner_->launch(step);
     in_flight_ = &step;
@@ -325,19 +347,19 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
 
 ScheduledStep* Engine::begin_overlapped_step(const ScheduledStep& step) {
   if (!overlaps_ || step.mode != ForwardMode::kDecode || runner_->num_shared_keys() > 0) return nullptr;
-  const auto waits_for_host = [](const ScheduledRequest& part) {
+  const auto needs_host = [](const ScheduledRequest& part) {
     return part.request != nullptr &&
            (part.request->logits_processor || part.request->mask || part.request->params.logprobs);
   };
-  if (std::ranges::any_of(step.requests, waits_for_host)) return nullptr;
+  if (std::ranges::any_of(step.requests, needs_host)) return nullptr;
   const TraceSpan span(trace_.get(), "schedule");
   return scheduler_->schedule_overlapped(memory_->longest_request());
 }
 
-// The next one begins before it, where it can.
+// If possible, launches the next step before it waits for this one.
 void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
   ScheduledStep* const next = begin_overlapped_step(step);
-  std::string failure;  // of the next one
+  std::string failure;  // of the next step's launch
   if (next != nullptr) {
     try {
       runner_->launch(*next);
@@ -346,22 +368,23 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
     }
   }
   in_flight_ = failure.empty() ? next : nullptr;
-  const auto began = step_began_;
+  const auto step_start = step_start_;
   try {
     const View<const int32_t> tokens = runner_->wait(step);
-    const auto ended = step_began_ = Clock::now();
-    outputs_->set_time(ended);
+    const auto step_end = step_start_ = Clock::now();
+    outputs_->set_time(step_end);
     if (drafter_) accept_drafts(step, tokens);
     stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
-    count(step, std::chrono::duration<double>(ended - began).count());
+    count(step, std::chrono::duration<double>(step_end - step_start).count());
     {
       const TraceSpan span(trace_.get(), "output");
       advance(step, tokens, sink);
     }
     if (to_phase(step.mode) == Phase::kDecode) {
-      double host_seconds = in_flight_ == nullptr ? seconds_since(ended) : 0.0;
+      double host_seconds = in_flight_ == nullptr ? seconds_since(step_end) : 0.0;
       if (!step.ahead)
-        host_seconds += std::chrono::duration<double>(ended - began).count() - runner_->device_seconds();
+        host_seconds +=
+            std::chrono::duration<double>(step_end - step_start).count() - runner_->device_seconds();
       stats_.decode_host_seconds += host_seconds;
     }
   } catch (const std::exception& error) {
@@ -369,8 +392,8 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
   }
   if (!failure.empty()) fail_step(*next, failure, sink);
   if (trace_->recording())
-    trace_->add_step({to_string(step.mode), static_cast<int>(step.requests.size()), step.num_tokens}, began,
-                     Clock::now());
+    trace_->add_step({to_string(step.mode), static_cast<int>(step.requests.size()), step.num_tokens},
+                     step_start, Clock::now());
 }
 
 ScheduledStep& Engine::schedule() {
@@ -404,7 +427,7 @@ void Engine::flush_cache() { memory_->flush(); }
 void Engine::check_memory() const { scheduler_->check_memory(); }
 void Engine::check_weights() const { executors_->check_weights(); }
 
-// Throws nothing: what fails for a request ends that request.
+// Does not throw: a failure for a request ends that request.
 void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, const OutputSink& sink) {
   size_t row = 0, next_row = 0;
   int64_t token = 0, next_token = 0;
@@ -441,7 +464,7 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
   const int num_live = step.num_live();
   if (num_live == 0) return;
   ++stats_.num_failed_steps;
-  log_warning("a step failed, and its ", num_live, " requests with it: ", message);
+  log_warning("step failed, ending its ", num_live, " requests: ", message);
   outputs_->set_time(Clock::now());
   for (const ScheduledRequest& part : step.requests) {
     if (part.request == nullptr) continue;
@@ -455,7 +478,7 @@ void Engine::draft(const ScheduledStep& step) {
   try {
     drafter_->draft(step);
   } catch (const std::exception& error) {
-    try_log_warning("a step goes without drafts: ", error.what());
+    try_log_warning("drafting failed, running the step without drafts: ", error.what());
     for (const ScheduledRequest& part : step.requests) part.request->draft.tokens.clear();
   }
   scheduler_->settle_drafts();

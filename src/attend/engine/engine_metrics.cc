@@ -8,13 +8,13 @@ namespace attend {
 int64_t Histogram::count() const { return std::accumulate(buckets.begin(), buckets.end(), int64_t{0}); }
 
 double Histogram::quantile(double share) const {
-  const double wanted = share * static_cast<double>(count());
-  int64_t below = 0;
+  const double target = share * static_cast<double>(count());
+  int64_t num_below = 0;
   for (size_t i = 0; i < upper_bounds.size(); ++i) {
-    below += buckets[i];
-    if (below > 0 && static_cast<double>(below) >= wanted) return upper_bounds[i];
+    num_below += buckets[i];
+    if (num_below > 0 && static_cast<double>(num_below) >= target) return upper_bounds[i];
   }
-  return below == count() ? 0.0 : std::numeric_limits<double>::infinity();
+  return num_below == count() ? 0.0 : std::numeric_limits<double>::infinity();
 }
 
 double EngineMetrics::cache_hit_rate() const {

@@ -1,4 +1,4 @@
-// EngineMetrics: what an engine has done so far and does now, in numbers.
+// EngineMetrics: counters, gauges and histograms of an engine.
 #pragma once
 
 #include <array>
@@ -12,55 +12,64 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Seconds, counted by ranges, as Prometheus has histograms: bucket i counts what is at most upper_bounds[i]
-// and above the bound before; the last bucket, which has no bound, the rest.
+// Histogram of seconds with Prometheus buckets: bucket i counts values at most upper_bounds[i] and above the
+// previous bound; the last bucket has no upper bound.
 struct Histogram {
-  std::span<const double> upper_bounds;  // rising; lives as long as the program
+  std::span<const double> upper_bounds;  // ascending; static storage
   std::vector<int64_t> buckets;          // [upper_bounds.size() + 1]; not cumulative
   double sum = 0.0;
 
   int64_t count() const;
-  // The upper bound of the bucket in which a share of all stands (0.5: the median); infinity in the last, 0
-  // when nothing was counted.
+  // Returns the upper bound of the bucket that contains the quantile `share` (0.5: the median); infinity for
+  // the last bucket, 0 without values.
   double quantile(double share) const;
 };
 
-// Requests are counted by their completions: one that asks for n counts n times. Read while the engine runs:
-// each figure is exact, all of them may be a step apart.
+// Requests are counted by completions: one with n completions counts n times. A snapshot during a step may
+// combine values from before and after it; each value is exact.
 struct EngineMetrics {
-  int num_running = 0;           // requests that have pages
-  int num_waiting = 0;           // requests that have none
-  int64_t num_used_tokens = 0;   // of the KV pool
-  int64_t num_total_tokens = 0;  // that the KV pool holds
-  // Of the KV pool, whole pages: what the prefix cache holds, of that what running requests use, and what is
-  // evicted when others need the room.
+  int num_running = 0;           // requests with pages
+  int num_waiting = 0;           // requests without pages
+  int64_t num_used_tokens = 0;   // used tokens of the KV pool
+  int64_t num_total_tokens = 0;  // size of the KV pool
+  // Tokens in full pages of the prefix cache: all, those that running requests use, and those that can be
+  // evicted.
   int64_t num_cached_tokens = 0;
   int64_t num_locked_tokens = 0;
   int64_t num_evictable_tokens = 0;
+  int page_size = 0;  // tokens; 0 without a KV pool
   bool paused = false;
+  // Generated tokens per second, over about a second; 0 if no request runs.
+  double generation_throughput = 0.0;
 
-  // Since the start.
+  // Counters since the start.
   int64_t num_steps = 0;
   int64_t num_failed_steps = 0;
   int64_t num_requests = 0;                                  // submitted
-  std::array<int64_t, kNumFinishReasons> num_finished = {};  // by FinishReason; that of kNone is 0
-  int64_t num_prompt_tokens = 0;                             // of requests that got their first token
-  int64_t num_cached_prompt_tokens = 0;                      // of those, what others had computed
+  std::array<int64_t, kNumFinishReasons> num_finished = {};  // indexed by FinishReason; kNone is 0
+  int64_t num_prompt_tokens = 0;                             // of requests with a first token
+  int64_t num_cached_prompt_tokens = 0;                      // subset: computed by other requests
   int64_t num_generated_tokens = 0;
   int64_t num_preemptions = 0;
-  int64_t num_evicted_tokens = 0;  // whose cached K/V made room for others'
-  int64_t num_recoveries = 0;      // the books of pages were wrong, and were mended: see Scheduler
+  int64_t num_evicted_tokens = 0;  // tokens of evicted pages of the prefix cache
+  int64_t num_recoveries = 0;      // Scheduler::num_recoveries
 
-  DraftCounts drafts;  // nothing without speculation
+  DraftCounts drafts;  // zeros without speculation
 
-  // The share of prompts that others had computed; 0 before the first.
+  // Returns the share of prompt tokens that other requests had computed; 0 before the first prompt.
   double cache_hit_rate() const;
 
-  // Of requests, seconds from when they were submitted.
-  Histogram queue_time;  // until they had pages for the first time
+  // Seconds since a request was submitted.
+  Histogram queue_time;  // until the request was admitted
   Histogram time_to_first_token;
-  Histogram end_to_end;  // until they finished, aborted ones excepted
-  // Seconds between two outputs of a request, once for each token of the later.
+  Histogram end_to_end;    // until the request finished; aborted ones do not count
+  Histogram prefill_time;  // from admission to the first token
+  Histogram decode_time;   // of finished requests, from the first token to the last
+  // Tokens of finished requests: of the prompt, and generated ones.
+  Histogram prompt_length, generation_length;
+  Histogram step_tokens;  // tokens that a step computes
+  // Seconds between two outputs of a request, divided by the tokens of the later one and counted once per
+  // token.
   Histogram inter_token;
 };
 

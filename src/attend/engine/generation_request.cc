@@ -9,9 +9,9 @@
 namespace attend {
 namespace {
 
-constexpr int kMaxCompletions = 128;  // as OpenAI's API
+constexpr int kMaxCompletions = 128;  // limit of OpenAI's API
 
-// There may be as many as the vocabulary has tokens.
+// The set avoids quadratic time: a request may bias every token of the vocabulary.
 void check_logit_bias(const std::vector<std::pair<int32_t, float>>& biases) {
   std::unordered_set<int32_t> seen;
   for (const auto& [id, bias] : biases) {
@@ -46,7 +46,7 @@ void check(const SamplingParams& params) {
   check_logprobs("logprobs", params.logprobs);
   check_logprobs("prompt_logprobs", params.prompt_logprobs);
   for (const std::string& stop : params.stop)
-    require(!stop.empty(), "stop: an empty string would stop at once");
+    require(!stop.empty(), "stop: an empty string; expected at least one character");
 }
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// MetricsRecorder: counts what one thread does, where others read it without a lock.
+// MetricsRecorder: metrics that one thread writes and others read without a lock.
 #pragma once
 
 #include <atomic>
@@ -10,9 +10,9 @@
 
 namespace attend {
 
-// A number that one thread changes and others read.
+// Atomic number that one thread writes and others read.
 template <class T>
-class WatchedNumber {
+class SingleWriterNumber {
  public:
   void set(T value) { value_.store(value, std::memory_order_relaxed); }
   void add(T value) { set(get() + value); }
@@ -24,42 +24,50 @@ class WatchedNumber {
 
 class HistogramRecorder {
  public:
-  // `upper_bounds` lives as long as the program.
+  // `upper_bounds` has static storage.
   explicit HistogramRecorder(std::span<const double> upper_bounds);
   void add(double seconds, int64_t times = 1);
   Histogram read() const;
 
  private:
   std::span<const double> upper_bounds_;
-  std::unique_ptr<WatchedNumber<int64_t>[]> buckets_;
-  WatchedNumber<double> sum_;
+  std::unique_ptr<SingleWriterNumber<int64_t>[]> buckets_;
+  SingleWriterNumber<double> sum_;
 };
 
 class MetricsRecorder {
  public:
   MetricsRecorder();
 
-  // On the thread that steps the engine.
-  void on_output(const RequestOutput& output, Clock::time_point output_before);
+  // Called on the thread that steps the engine.
+  void on_output(const RequestOutput& output, Clock::time_point previous_output);
   void on_end(FinishReason reason) { num_finished_[static_cast<size_t>(reason)].add(1); }
   void on_step(const Engine& engine);
-  // A call of an embedder, whose inputs all have their vectors.
+  // Records an embedder's call when all its inputs have their vectors.
   void on_embedded(Clock::time_point submitted, Clock::time_point started, Clock::time_point ended,
                    int64_t num_tokens);
 
-  // On any thread. What the recorder does not see is left as it is.
+  // Thread-safe. read() does not change values that the recorder does not have.
   int num_waiting() const { return num_waiting_.get(); }
   void read(EngineMetrics& metrics) const;
 
  private:
-  HistogramRecorder queue_time_, time_to_first_token_, end_to_end_, inter_token_;
-  WatchedNumber<int> num_running_, num_waiting_;
-  WatchedNumber<int64_t> num_used_tokens_, num_total_tokens_, num_cached_tokens_, num_locked_tokens_,
+  void measure_throughput(int64_t num_generated, bool was_running);
+
+  HistogramRecorder queue_time_, time_to_first_token_, end_to_end_, inter_token_, prefill_time_, decode_time_,
+      prompt_length_, generation_length_, step_tokens_;
+  SingleWriterNumber<int> page_size_;
+  SingleWriterNumber<double> throughput_;
+  // Start of the interval that is being measured; used on the engine's thread.
+  Clock::time_point interval_start_;
+  int64_t interval_generated_ = 0, num_computed_ = 0;
+  SingleWriterNumber<int> num_running_, num_waiting_;
+  SingleWriterNumber<int64_t> num_used_tokens_, num_total_tokens_, num_cached_tokens_, num_locked_tokens_,
       num_evictable_tokens_;
-  WatchedNumber<int64_t> num_steps_, num_failed_steps_, num_prompt_tokens_, num_cached_prompt_tokens_,
+  SingleWriterNumber<int64_t> num_steps_, num_failed_steps_, num_prompt_tokens_, num_cached_prompt_tokens_,
       num_generated_tokens_, num_preemptions_, num_evicted_tokens_, num_recoveries_, num_draft_steps_,
       num_drafted_tokens_, num_accepted_tokens_;
-  std::array<WatchedNumber<int64_t>, kNumFinishReasons> num_finished_;
+  std::array<SingleWriterNumber<int64_t>, kNumFinishReasons> num_finished_;
 };
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// Request: one sequence on its way through the engine.
+// Request: one sequence in the engine.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,12 @@ class LogitsProcessor;
 
 struct RequestTimes {
   Clock::time_point submitted;
-  Clock::time_point admitted;  // when its pages were taken, the last time if it was preempted
+  Clock::time_point admitted;  // when it received pages; after a preemption, the last time
   Clock::time_point first_token;
   Clock::time_point finished;
 };
 
-// Logarithms of the probabilities of tokens, as LogprobsView has them.
+// Log probabilities of tokens; the layout is that of LogprobsView.
 struct Logprobs {
   std::vector<float> logprobs;
   std::vector<TokenLogprob> tops;
@@ -38,10 +38,10 @@ struct Logprobs {
   }
 };
 
-// What is drafted for a request, and what became of its drafts (speculative decoding).
+// Drafted tokens of a request, and the limits and counts of its drafts (speculative decoding).
 struct RequestDraft {
-  std::vector<int32_t> tokens;  // that may follow Request::tokens; of the step in hand
-  // The next draft is no longer than this: see Scheduler.
+  std::vector<int32_t> tokens;  // predicted tokens after Request::tokens, for the current step
+  // Maximum length of the next draft: see Scheduler.
   int limit = std::numeric_limits<int>::max();
   DraftCounts counts;
 };
@@ -49,58 +49,63 @@ struct RequestDraft {
 // Owned by the engine's thread.
 //
 //   tokens  [0, num_prompt)              the prompt
-//           [num_prompt, tokens.size())  what was generated
+//           [num_prompt, tokens.size())  the output
 //           [0, num_computed)            K/V is in the pool
-//           [num_computed, size)         to compute: one token while decoding, more while prefilling
-// slots are allocated for [0, num_slots); num_computed <= num_slots.
+//           [num_computed, size)         to compute: one token in decode, more in prefill
+// Slots are allocated for [0, num_slots); num_computed <= num_slots.
 struct Request {
-  RequestId id = 0;     // of this completion
-  RequestId group = 0;  // of the first completion of its prompt: what the caller knows it by
-  int index = 0;        // among them
+  RequestId id = 0;     // id of this completion
+  RequestId group = 0;  // id of the prompt's first completion, which the caller uses
+  int index = 0;        // index among the prompt's completions
   std::vector<int32_t> tokens;
   int num_prompt = 0;
   int num_computed = 0;
   int num_slots = 0;
   RequestRow row = kPaddingRow;  // kPaddingRow: not admitted
   SamplingParams params;
-  int priority = 0;                           // higher ones go first where priorities count
-  std::optional<Clock::time_point> deadline;  // when it is aborted if it still waits or runs
-  int64_t arrival = 0;                        // how many were submitted before
+  int priority = 0;                           // with SchedulePolicy::kPriority, higher ones go first
+  std::optional<Clock::time_point> deadline;  // the request is aborted at this time
+  int64_t arrival = 0;                        // number of requests submitted before
   int num_skipped = 0;                        // GenerationRequest::num_skipped
-  bool pools = false;      // a PoolingRequest's: its hidden states become a vector, and it gets no token
-  std::string cache_salt;  // it shares prefixes with requests of the same salt alone
+  bool pools = false;      // from a PoolingRequest: its hidden states are pooled, and no token is sampled
+  std::string cache_salt;  // prefixes are shared only with requests of the same salt
   uint64_t seed = 0;
-  std::shared_ptr<LogitsProcessor> logits_processor;  // null: its logits stay as they are
-  std::shared_ptr<TokenMask> mask;                    // null: every token may come
-  Logprobs prompt_logprobs;  // if asked for: of tokens [1, logprobs.size()] of the prompt
-  std::string failure;       // why its next token can not be chosen; empty: nothing is known against it
+  std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
+  std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed
+  bool mask_is_late =
+      false;  // the mask was not ready when the step was scheduled, so the step omits the request
+  Logprobs prompt_logprobs;  // if requested: of the prompt tokens [1, logprobs.size()]
+  std::string failure;       // reason why no token can be sampled; empty: no failure
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
-  // Tokens whose K/V others had computed. What it computed itself and lost by preemption is not among them.
+  // Number of tokens with K/V that other requests had computed. Tokens that the request computed itself and
+  // lost by a preemption do not count.
   int num_cached_tokens = 0;
-  int num_ever_computed = 0;  // the most that num_computed has been
+  int num_ever_computed = 0;  // maximum of num_computed so far
   RequestDraft draft;
   RequestTimes times;
 
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_tokens() - num_prompt; }
-  // Tokens, from the first on, whose K/V may be others': not the last, which gives the next token, nor those
-  // that still have to say how likely the next token of the prompt is, nor any whose hidden states are
-  // pooled.
+  // Returns the length of the prefix that the request can take from the prefix cache. It excludes the last
+  // token, which gives the next one, prompt tokens with a requested logprob that is not computed yet, and all
+  // tokens of a pooled request.
   int num_reusable() const {
     if (pools) return 0;
     const auto num_scored = static_cast<int>(prompt_logprobs.logprobs.size());
     return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;
   }
   int num_to_compute() const { return num_tokens() - num_computed; }
+  // Returns false while the mask of the next token is being computed.
+  bool mask_ready() const { return !mask || mask->ready(); }
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
   kernels::SamplingRule sampling_rule() const;
 };
 
 // Keys that the prefix cache compares, one per token of the request: prefixes with equal keys and equal
-// cache_salt share pages. The key of a token is its id, which is 0 or more. Keys are opaque to the cache. No
-// token has a key below 0, so these can represent content whose K/V depend on more than the token id, such as
-// an image.
+// cache_salt share pages. The key of a token is its id, which is 0 or more. Keys are opaque to the cache.
+// Keys below 0 are free to represent content with K/V that depend on more than the token id, such as an
+// image.
 View<const int32_t> prefix_keys(const Request& request);
 
 }  // namespace attend

@@ -8,17 +8,17 @@
 
 namespace attend {
 
-// Plain data in, logits and hidden states out. It chooses no token and depends on neither requests nor
-// scheduling. One thread owns an executor. Launches queue on one stream, so that memory which a step reads
-// may be written to by the next one.
+// Maps plain data to logits and hidden states. It chooses no token and depends on neither requests nor
+// scheduling. One thread owns an executor. Launches are queued on one stream, so a step may overwrite memory
+// that the previous step reads.
 class Executor {
  public:
   virtual ~Executor() = default;
 
   // Queues one step. The results are valid until the next launch.
   virtual ExecutorOutput launch(const ExecutorBatch& batch) = 0;
-  // Queues the logits of other tokens of the last step, which was no decode step: f32 [num_tokens,
-  // vocab_size], of at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
+  // Queues the logits of other tokens of the last step, which must not be a decode step: f32 [num_tokens,
+  // vocab_size] for at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
   virtual TensorView logits_of(int first_token, int num_tokens) = 0;
 
   // Stream of the device that holds the results.

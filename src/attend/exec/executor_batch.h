@@ -19,19 +19,19 @@ struct ExecutorRequest {
   int num_computed = 0;  // tokens whose K/V is in the cache before the step
   int num_new = 0;
   int prompt_len = 0;      // ModelInput::prompt_lens
-  int num_logit_rows = 0;  // last new tokens whose logits are computed
+  int num_logit_rows = 0;  // logits are computed for this number of last new tokens
 };
 
-// First `num_keys` keys of the first `num_reqs` requests, which are the same slots. Whole pages, fewer keys
-// than any of the requests has; 0: none, or too few to count.
+// The first `num_keys` keys of the first `num_reqs` requests have the same slots. num_keys is a multiple of
+// the page size and smaller than the length of each of these requests; 0: no keys are shared, or too few.
 struct SharedPrefix {
   int num_keys = 0, num_reqs = 0;
   bool operator==(const SharedPrefix&) const = default;
 };
 
-// Token ids that a step before this one on the stream computes: they replace those of the tokens from
-// `first_token` on when the stream gets there. Where an id is negative (there is no token), the request's
-// results have no meaning.
+// Token ids that an earlier step on the stream computes. They replace the ids of the tokens from
+// `first_token` on when the stream executes this step. If an id is negative (no token), the results of its
+// request are undefined.
 struct LateTokenIds {
   int first_token = 0;
   TensorView ids;  // int32 [count], in memory that the device reads
@@ -40,7 +40,7 @@ struct LateTokenIds {
 struct ExecutorBatch {
   ForwardMode mode = ForwardMode::kIdle;
   std::vector<ExecutorRequest> requests;
-  std::vector<int32_t> token_ids;            // [num_tokens]: new tokens of all requests, in their order
+  std::vector<int32_t> token_ids;            // [num_tokens]: new tokens of all requests, in request order
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.
   std::vector<kernels::SamplingRule> rules;
@@ -54,10 +54,10 @@ struct ExecutorBatch {
 // Results of a step, on the executor's stream. Valid until the next launch.
 struct ExecutorOutput {
   std::chrono::steady_clock::time_point launched;  // when the step's arrays were filled
-  TensorView logits;  // f32 [rows of logits, vocab_size]: one row per rule, then those of padding
+  TensorView logits;  // f32 [rows of logits, vocab_size]: one row per rule, then padding rows
   View<const kernels::SamplingRule> rules;  // [rows of logits] on the device
-  // [num_tokens, hidden_size] in the activations' dtype, after the final norm; empty unless the batch asks
-  // for it.
+                                            // [num_tokens, hidden_size] in the activations' dtype, after the
+                                            // final norm; empty unless ExecutorBatch::hidden_states is set.
   TensorView hidden_states;
 };
 

@@ -13,17 +13,18 @@
 namespace attend {
 
 struct ExecutorConfig {
-  std::shared_ptr<const Checkpoint> checkpoint;  // null: weights are made up
+  std::shared_ptr<const Checkpoint> checkpoint;  // null: dummy weights
   ModelSpec model;
   ModelPlacement placement;
   Resolution resolution;
   BackendConfig backend;  // geometry, limits of a step, page size
   CacheStorageConfig storage;
-  // Without, latent attention is absorbed in every step: batches have no ForwardBatch::prefix.
+  // false: batches have no ForwardBatch::prefix, so latent attention is absorbed in every step.
   bool has_prefix_info = true;
   bool logits = true;          // batches may have rows of logits
-  bool hidden_states = false;  // batches may ask for hidden states
-  // GPUs: batch sizes that decode steps are padded to (rising, at most limits.max_reqs); empty: none.
+  bool hidden_states = false;  // batches may request hidden states
+  // GPUs: batch sizes that decode steps are padded to, in ascending order, at most limits.max_reqs. Empty:
+  // decode steps are not padded.
   std::vector<int> decode_sizes;
 };
 

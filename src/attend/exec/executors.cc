@@ -27,11 +27,11 @@ void Executors::check_weights() const {
 
 void Executors::check_saturation(View<const TokenSlot> prompt_slots) {
   for (size_t i = 0; i < executors_.size(); ++i)
-    saturation_monitors_[i].look(executors_[i]->kv_pool(), prompt_slots);
+    saturation_monitors_[i].check(executors_[i]->kv_pool(), prompt_slots);
 }
 
 void Executors::complete(std::span<ExecutorInfo> infos) const {
-  ensure(infos.size() == executors_.size(), infos.size(), " infos of ", executors_.size(), " executors");
+  ensure(infos.size() == executors_.size(), infos.size(), " infos for ", executors_.size(), " executors");
   for (size_t i = 0; i < infos.size(); ++i) executors_[i]->complete(infos[i]);
 }
 

@@ -14,32 +14,31 @@
 
 namespace attend {
 
-// Owns executors that share request rows and token slots, and does for all of them what an engine does once.
+// Owns the executors that share request rows and token slots. An engine's operation applies to all of them.
 class Executors {
  public:
-  // At least one; the first one is the target.
+  // `executors` is not empty. The first executor is the target.
   explicit Executors(std::vector<std::unique_ptr<ModelExecutor>> executors);
 
-  // Computes the steps that are scheduled: its logits are sampled, its hidden states are pooled.
+  // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
   Executor& target() { return *executors_.front(); }
 
-  // Loads one executor after another; `progress` counts the bytes of each. Throws as ModelExecutor::load
-  // does.
+  // Loads the executors in order; `progress` counts the bytes of each. Throws the errors of
+  // ModelExecutor::load.
   void load(const LoadProgress& progress = {});
-  // Records the CUDA graphs of executors that have decode sizes, one after another; after load().
+  // Records the CUDA graphs of executors that have decode sizes, in order. Call after load().
   void record_graphs(const GraphProgress& progress = {});
-  // Throws as Model::check_weights does, for the first executor whose files were written to; after load().
+  // Throws the errors of Model::check_weights for the first executor with modified files. Call after load().
   void check_weights() const;
   // Checks the stored K/V of a computed prompt in each pool (SaturationMonitor).
   void check_saturation(View<const TokenSlot> prompt_slots);
 
-  // Completes the infos, one for each executor: KV scales, and sizes that loading and recording have measured
-  // so far.
+  // Completes the infos, one per executor: KV scales, and sizes that are known after loading and recording.
   void complete(std::span<ExecutorInfo> infos) const;
 
  private:
   std::vector<std::unique_ptr<ModelExecutor>> executors_;
-  std::vector<SaturationMonitor> saturation_monitors_;  // one for each
+  std::vector<SaturationMonitor> saturation_monitors_;  // one per executor
 };
 
 }  // namespace attend

@@ -7,12 +7,12 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// CUDA graphs of decode steps while they are recorded, the largest batch size first.
+// Progress of recording CUDA graphs of decode steps. The largest batch size is recorded first.
 struct GraphProgressInfo {
-  int batch_size;  // in hand; once all are done the last one
-  int num_done;    // of num_sizes
+  int batch_size;  // being recorded; after the end the last one
+  int num_done;    // finished sizes, out of num_sizes
   int num_sizes;
-  size_t num_bytes;  // of device memory that those which are done take
+  size_t num_bytes;  // device memory of the finished graphs
 };
 
 using GraphProgress = std::function<void(const GraphProgressInfo&)>;

@@ -29,7 +29,7 @@ void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& pl
                          const std::function<void(const GraphStep& step)>& queue,
                          const GraphProgress& progress) {
   const size_t free_before = available_bytes(stream.device);
-  const auto tell = [&](int size) {
+  const auto report = [&](int size) {
     num_bytes_ = free_before - std::min(free_before, available_bytes(stream.device));
     if (progress)
       progress({.batch_size = size,
@@ -43,12 +43,12 @@ void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& pl
     return cuda::Graph(stream, [&] { queue(step); });
   };
   for (size_t i = sizes_.size(); i-- > 0;) {
-    tell(sizes_[i]);
+    report(sizes_[i]);
     graphs_.push_back({.any = record_graph({sizes_[i], false}), .short_request_graph = std::nullopt});
     if (plan_depends_on_kv_len(sizes_[i]))
       graphs_.back().short_request_graph = record_graph({sizes_[i], true});
   }
-  tell(sizes_.front());
+  report(sizes_.front());
 }
 
 bool GraphRunner::launch(const GraphStep& step, Stream& stream) {

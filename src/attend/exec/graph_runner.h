@@ -1,6 +1,6 @@
-// GraphRunner: decode steps as CUDA graphs, recorded once for each batch size of a list and replayed for
-// every batch that fits, whatever its lengths; for sizes whose short requests are attended to otherwise, a
-// second time for those.
+// GraphRunner: records decode steps as CUDA graphs, one per batch size of a list, and replays them for
+// batches of any lengths. If the attention plan of a size depends on KV length, a second graph is recorded
+// for short requests.
 #pragma once
 
 #include <functional>
@@ -13,48 +13,47 @@
 
 namespace attend {
 
-// SGLang's list of batch sizes, up to `max_batch_size`, which is always in it: 1, 2, 4, 8, 12, 16, then every
-// 8 up to 256, every 16 up to 512, every 32.
+// Returns SGLang's list of batch sizes: 1, 2, 4, 8, 12, 16, then multiples of 8 to 256, of 16 to 512, and of
+// 32. The list ends with `max_batch_size`, which is always included.
 std::vector<int> default_graph_sizes(int max_batch_size);
 
-// What a graph holds.
+// Key of a graph.
 struct GraphStep {
-  int size;             // of the batch
-  bool short_requests;  // none is longer than kernels::kShortRequestMaxKeys
+  int size;             // padded batch size
+  bool short_requests;  // no request is longer than kernels::kShortRequestMaxKeys
 };
 
 class GraphRunner {
  public:
   GraphRunner() = default;
-  // `sizes` rise. Nothing is recorded yet.
+  // `sizes` are in ascending order. Records nothing.
   explicit GraphRunner(std::vector<int> sizes) : sizes_(std::move(sizes)) {}
 
-  // What a decode step of `num_reqs` requests is padded to: the smallest size that holds them; without one
-  // num_reqs. Eager steps are padded too, so that their bits are those of a replay.
+  // Returns the smallest size of at least `num_reqs`, or `num_reqs` if there is none. Eager steps are padded
+  // to this size too, so that their results are bit-identical to a replay.
   int padded_size(int num_reqs) const;
 
-  // Records what `queue(step)` puts on the stream, for every size, largest first, and for short requests too
-  // where `plan_depends_on_kv_len(size)`. It is run once before it is recorded: libraries load their kernels
-  // and take their memory when they are first called. `progress` is told before each size and after the last
-  // one.
+  // Records the launches of `queue(step)` for each size, largest first, and again for short requests if
+  // `plan_depends_on_kv_len(size)`. `queue` runs once before it is recorded, because libraries load kernels
+  // and allocate memory at their first call. `progress` is called before each size and after the last one.
   void record(Stream& stream, const std::function<bool(int size)>& plan_depends_on_kv_len,
               const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {});
 
-  // Replays the graph of this step. Returns false when there is none.
+  // Replays the graph of this step. Returns false if there is none.
   bool launch(const GraphStep& step, Stream& stream);
 
   std::span<const int> sizes() const { return sizes_; }
   bool recorded() const { return !graphs_.empty(); }
-  size_t num_bytes() const { return num_bytes_; }  // of device memory that the graphs take
+  size_t num_bytes() const { return num_bytes_; }  // device memory of the graphs
 
  private:
   struct Graphs {
     cuda::Graph any;
-    std::optional<cuda::Graph> short_request_graph;  // none: `any` serves them
+    std::optional<cuda::Graph> short_request_graph;  // none: `any` is used
   };
 
   std::vector<int> sizes_;
-  std::vector<Graphs> graphs_;  // of sizes_, largest first; none before record()
+  std::vector<Graphs> graphs_;  // one per size, largest first; empty before record()
   size_t num_bytes_ = 0;
 };
 

@@ -20,7 +20,7 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
       weights_(std::move(weights)),
       stream_{config_.backend.device},
       graphs_(config_.decode_sizes) {
-  // Numbers above fp8's range need scales; what is wider takes K and V as they are.
+  // Only fp8 K/V need scales: values may exceed its range.
   if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
     const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
     set_kv_scales(config_.storage, scales);
@@ -60,13 +60,13 @@ void ModelExecutor::load(const LoadProgress& progress) {
 }
 
 void ModelExecutor::record_graphs(const GraphProgress& progress) {
-  ensure(on_gpu(), "graphs of a CPU's steps");
+  ensure(on_gpu(), "CUDA graphs on a CPU");
   ExecutorBatch padding;
   padding.mode = ForwardMode::kDecode;
   padding.prefix_ready = true;
   int built = 0;
   const auto queue = [&](const GraphStep& step) {
-    // The same arrays serve the run before and the recording, which must not hold their upload.
+    // The warm-up run and the recording share the arrays, since the graph must not contain their upload.
     if (built != step.size) arrays_->build(padding, stream_, step.size);
     built = step.size;
     arrays_->set_max_seqlen_kv(kernels::kShortRequestMaxKeys + (step.short_requests ? 0 : 1));
@@ -88,9 +88,10 @@ void ModelExecutor::complete(ExecutorInfo& info) const {
 }
 
 ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
-  ensure(!batch.hidden_states || config_.hidden_states, "hidden states of an executor that keeps none");
-  ensure(batch.rules.empty() || config_.logits, "logits of an executor that keeps none");
-  // Graphs hold steps that share nothing.
+  ensure(!batch.hidden_states || config_.hidden_states,
+         "hidden states requested from an executor without them");
+  ensure(batch.rules.empty() || config_.logits, "logits requested from an executor without them");
+  // Graphs are recorded without shared keys.
   const bool padded = batch.mode == ForwardMode::kDecode && batch.shared.num_keys == 0;
   const int size = padded ? graphs_.padded_size(static_cast<int>(batch.requests.size())) : 0;
   {
@@ -104,7 +105,7 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   if (!output.rules.empty()) output.logits = logits_.view().slice(0, 0, std::ssize(output.rules));
   if (batch.hidden_states) output.hidden_states = hidden_states_.view().slice(0, 0, batch.num_tokens());
   const TraceSpan span(trace_, "forward");
-  // Not in a graph, like the next: they are other copies each time, and mostly none.
+  // These two calls are not part of the graph: their copies differ in each step, and most steps have none.
   queue_late_token_ids(batch);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;

@@ -20,26 +20,25 @@
 
 namespace attend {
 
-// Request rows, token slots and window slots belong to the engine and may be shared by several executors: a
-// draft model is a second executor over the same rows and slots, several ranks are several executors. Each
-// has its own KV storage and its own copy of the tables on its device.
+// Request rows, token slots and window slots belong to the engine. Several executors may share them: a draft
+// model is a second executor over the same rows and slots, and each rank has an executor. Each executor has
+// its own KV storage and its own copy of the tables on its device.
 class ModelExecutor final : public Executor {
  public:
-  // Allocates the KV storage and the backend. Reads no weights but the scales of an fp8 KV cache. `weights`:
-  // of config.checkpoint, where its files are being read already; else null. `trace`: where parts of a step
-  // are recorded, or null. `trace` and what `tables` refers to outlive the executor. Throws as make_kv_pool,
-  // create_backend and read_kv_scales do.
+  // Allocates the KV storage and the backend. Reads only the scales of an fp8 KV cache, no weights.
+  // `weights`: prefetcher that already reads the files of config.checkpoint, or null. `trace`: records parts
+  // of a step, or null. `trace` and the objects that `tables` refers to must outlive the executor. Throws the
+  // errors of make_kv_pool, create_backend and read_kv_scales.
   ModelExecutor(ExecutorConfig config, const CacheTables& tables,
                 std::unique_ptr<WeightPrefetcher> weights = nullptr, StepTrace* trace = nullptr);
   ~ModelExecutor() override;
   ModelExecutor(const ModelExecutor&) = delete;
   ModelExecutor& operator=(const ModelExecutor&) = delete;
 
-  // Reads the weights and allocates activations, step arrays and results; before the first launch(). Throws
-  // as load_model does.
+  // Reads the weights and allocates activations, step arrays and results. Call before the first launch().
+  // Throws the errors of load_model.
   void load(const LoadProgress& progress = {});
-  // GPUs: records a graph of every decode size, from which decode steps are replayed from now on. After
-  // load().
+  // GPUs: records a graph for every decode size; later decode steps replay it. Call after load().
   void record_graphs(const GraphProgress& progress = {});
 
   // Decode steps without shared keys are padded to the next decode size.
@@ -52,13 +51,13 @@ class ModelExecutor final : public Executor {
   KvPool& kv_pool() { return storage_->kv_pool(); }
   const Model& model() const { return *model_; }  // after load()
   int num_kv_layers() const { return static_cast<int>(config_.backend.model.layers.size()); }
-  // Batch sizes that decode steps are padded to, rising.
+  // Batch sizes that decode steps are padded to, in ascending order.
   const std::vector<int>& decode_sizes() const { return config_.decode_sizes; }
-  // Sets KV scales, after load() the bytes of the weights, and after record_graphs() the graphs.
+  // Sets has_kv_scales; after load() also the bytes of the weights, after record_graphs() also the graphs.
   void complete(ExecutorInfo& info) const;
 
  private:
-  // From the step's arrays to its logits and hidden states: kernel launches only. Graphs hold this.
+  // Computes logits and hidden states from the step's arrays: kernel launches only. Graphs record this.
   void queue_model();
   void queue_late_token_ids(const ExecutorBatch& batch);
 
@@ -76,8 +75,8 @@ class ModelExecutor final : public Executor {
   std::optional<StepArrays> arrays_;
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
-  Tensor hidden_states_;  // [max_tokens, hidden_size]; none unless batches may ask for them
-  Tensor token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; made by the first logits_of()
+  Tensor hidden_states_;  // [max_tokens, hidden_size]; empty unless batches may request hidden states
+  Tensor token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; allocated by the first logits_of()
 };
 
 }  // namespace attend

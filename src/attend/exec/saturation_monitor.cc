@@ -11,12 +11,12 @@ namespace attend {
 namespace {
 
 constexpr int kMaxChecks = 8;
-constexpr size_t kMaxSlots = 256;  // of a prompt
+constexpr size_t kMaxSlots = 256;  // per prompt
 
-// The bits of the largest number, without the sign.
+// Returns the bits of the largest finite value, without the sign.
 uint8_t largest_bits(DType dtype) { return dtype == DType::kF8E4M3 ? 0x7e : 0x7b; }
 
-// A page of a layer, wherever the pool is: its heads and tokens lie together in every layout.
+// Page of a layer in host memory, copied if the pool is on a GPU. A page is contiguous in every layout.
 class Page {
  public:
   Page(const TensorView& kv, int64_t page_idx) : data_(static_cast<const uint8_t*>(kv.data)) {
@@ -61,12 +61,12 @@ SaturationCount count_saturated(const KvPool& pool, int layer_id, View<const Tok
   for (const TokenSlot slot : slots)
     page_tokens[slot.value / pool.page_size()].push_back(slot.value % pool.page_size());
   count(layer.k, page_tokens, largest_bits(pool.dtype()), counted);
-  // MLA's values are the front of its keys.
+  // With MLA the values are the first columns of the keys.
   if (layer.v.data != layer.k.data) count(layer.v, page_tokens, largest_bits(pool.dtype()), counted);
   return counted;
 }
 
-void SaturationMonitor::look(const KvPool& pool, View<const TokenSlot> slots) {
+void SaturationMonitor::check(const KvPool& pool, View<const TokenSlot> slots) {
   if (!is_fp8(pool.dtype()) || num_checks_ >= kMaxChecks) return;
   ++num_checks_;
   const View<const TokenSlot> some = slots.first(std::min(slots.size(), kMaxSlots));
@@ -79,9 +79,9 @@ void SaturationMonitor::look(const KvPool& pool, View<const TokenSlot> slots) {
   if (all.num_saturated == 0) return;
   num_checks_ = kMaxChecks;
   log_warning("K/V in ", pool.dtype(), ": ", all.num_saturated, " of ", all.num_values,
-              " numbers of a prompt stand at the largest that it has, where what is larger was cut: expect "
-              "other text "
-              "than with bfloat16 (or fp8_e5m2, whose range is larger)");
+              " values of a prompt equal the largest finite value, to which larger ones are clamped: expect "
+              "output that "
+              "differs from bfloat16 (fp8_e5m2 has a larger range)");
 }
 
 }  // namespace attend

@@ -1,5 +1,5 @@
-// Says once when keys and values were beyond the range of an fp8 KV pool: storing cuts them to its largest
-// number, which changes the model without an error.
+// Warns once if keys and values exceeded the range of an fp8 KV pool. A store clamps them to the largest
+// finite value, which changes the model's output without an error.
 #pragma once
 
 #include <cstdint>
@@ -14,21 +14,21 @@ struct SaturationCount {
   int64_t num_saturated = 0, num_values = 0;
 };
 
-// The K/V of these slots in a layer: how many stand at the largest number of the pool's fp8 dtype. Where a
-// cut value stands, no other is likely to. Copies whole pages from a GPU. Layers that keep slots of their own
-// (windows) count as empty.
+// Counts the K/V values of these slots in a layer that equal the largest finite value of the pool's fp8
+// dtype. Values that were not clamped rarely equal it. Copies whole pages from a GPU. Layers with their own
+// slots (sliding windows) count as empty.
 SaturationCount count_saturated(const KvPool& pool, int layer_id, View<const TokenSlot> slots);
 
-// Looks at what the first prompts have stored, so that steps cost nothing more afterward: what overflows
-// does so in a few channels of every text.
+// Checks the stored K/V of the first prompts only, so that later steps cost nothing: values that overflow are
+// in a few channels, for every text.
 class SaturationMonitor {
  public:
   // `num_layers`: of the pool.
   explicit SaturationMonitor(int num_layers) : num_layers_(num_layers) {}
 
-  // The slots of a prompt that is computed. Warns for the first in which values were cut; looks at no more
-  // than a few.
-  void look(const KvPool& pool, View<const TokenSlot> slots);
+  // Checks the slots of a computed prompt. Warns about the first prompt with clamped values, and checks only
+  // a few prompts.
+  void check(const KvPool& pool, View<const TokenSlot> slots);
 
  private:
   int num_layers_;

@@ -8,26 +8,26 @@ namespace attend {
 
 StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows) {
   size_t offset = 0;
-  const auto carve = [&]<class T>(T*& array, int count) {
+  const auto place = [&]<class T>(T*& array, int count) {
     array =
-        base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);  // null: only the size is asked for
+        base == nullptr ? nullptr : reinterpret_cast<T*>(base + offset);  // null: only num_bytes is computed
     offset += static_cast<size_t>(count) * sizeof(T);
   };
   // The widest elements come first, so that all are aligned.
-  carve(rules, num_logit_rows);
-  carve(request_rows, num_reqs);
-  carve(seqlen_kv, num_reqs);
-  carve(cu_seqlen_q, num_reqs + 1);
-  carve(prompt_lens, num_reqs);
-  carve(logit_rows, num_logit_rows);
-  carve(positions, num_tokens);
-  carve(token_ids, num_tokens);
-  carve(out_slots, num_tokens);
-  carve(shared_seqlen_kv, 1);
-  carve(shared_cu_seqlen_q, 2);
-  carve(suffix_seqlen_kv, num_reqs);
-  carve(suffix_offsets, num_reqs);
-  carve(columns, 0);
+  place(rules, num_logit_rows);
+  place(request_rows, num_reqs);
+  place(seqlen_kv, num_reqs);
+  place(cu_seqlen_q, num_reqs + 1);
+  place(prompt_lens, num_reqs);
+  place(logit_rows, num_logit_rows);
+  place(positions, num_tokens);
+  place(token_ids, num_tokens);
+  place(out_slots, num_tokens);
+  place(shared_seqlen_kv, 1);
+  place(shared_cu_seqlen_q, 2);
+  place(suffix_seqlen_kv, num_reqs);
+  place(suffix_offsets, num_reqs);
+  place(columns, 0);
   num_bytes = offset;
 }
 
@@ -59,12 +59,12 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
 void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_reqs) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   const int num_padding = std::max(0, padded_reqs - num_reqs);
-  ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step that is no decode");
+  ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step other than decode");
   const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens() + num_padding;
   const int all_logit_rows = static_cast<int>(step.rules.size()) + num_padding;
   const auto arrays_at = [&](std::byte* base) { return Arrays(base, all_reqs, all_tokens, all_logit_rows); };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
-  // Padding has a token of its own, also where a graph is captured with nothing else.
+  // A pad request has one token, also if a graph is captured with padding only.
   int max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
   arrays.cu_seqlen_q[0] = 0;
   PrefixInfo prefix{.table = request_table_.as<const int32_t>(), .table_stride = request_table_.strides[0]};
@@ -111,7 +111,7 @@ size_t StepArrays::add_columns(const Arrays& arrays, int num_reqs, int num_token
 void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
   const SharedPrefix& shared = step.shared;
   const int num_tokens = step.num_tokens();
-  ensure(num_tokens == std::ssize(step.requests), "shared keys of a step that is no decode");
+  ensure(num_tokens == std::ssize(step.requests), "shared keys of a step other than decode");
   *arrays.shared_seqlen_kv = shared.num_keys;
   arrays.shared_cu_seqlen_q[0] = 0;
   arrays.shared_cu_seqlen_q[1] = shared.num_reqs;

@@ -1,4 +1,4 @@
-// StepArrays: a step's arrays on the device, and the ForwardBatch that views them.
+// StepArrays: arrays of a step on the device, and the ForwardBatch with views of them.
 #pragma once
 
 #include <span>
@@ -17,29 +17,28 @@ namespace attend {
 class StepArrays {
  public:
   // `request_table`: DeviceRows::table() over `rows`. `columns`: CacheStorage::columns(); build() fills them
-  // and sets their entries. `has_prefix_info`: batches have ForwardBatch::prefix. What is passed by reference
-  // outlives this.
+  // and sets their entries. `has_prefix_info`: batches have ForwardBatch::prefix. Arguments passed by
+  // reference must outlive this object.
   StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
              std::span<StepColumn* const> columns = {}, bool has_prefix_info = true);
 
-  // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: as many as it has): pad
-  // requests have request row 0, length 1 and one token that is not stored; they have logits too, and nobody
-  // reads them. Only a decode step without padding shares keys.
+  // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: no padding). Pad requests
+  // have request row 0, length 1, one token that is not stored, and logits that are ignored. Only a decode
+  // step without padding has shared keys.
   void build(const ExecutorBatch& step, Stream& stream, int padded_reqs = 0);
 
   const ForwardBatch& batch() const { return batch_; }
-  // What batch() says of lengths, for a step that stands for others: of padding alone.
+  // Overrides batch().max_seqlen_kv for steps that consist of padding and represent other lengths (graphs).
   void set_max_seqlen_kv(int max_seqlen_kv) { batch_.max_seqlen_kv = max_seqlen_kv; }
-  // [num_tokens] on the device, as model_input() has them.
+  // [num_tokens] on the device: the token ids of model_input().
   View<int32_t> token_ids() const { return token_ids_; }
   const ModelInput& model_input() const { return model_input_; }
-  // On the device: how each row of the logits is sampled, padding included.
+  // Sampling rule of each row of logits, including padding, on the device.
   View<const kernels::SamplingRule> rules() const { return rules_; }
 
  private:
-  // Where the arrays of a step lie in a block of bytes that begins at `base`: one after another, so that they
-  // are few bytes to upload. Padded steps of one size have the same addresses, as a graph wants. The columns
-  // follow them.
+  // Addresses of a step's arrays in a block of bytes at `base`. They are adjacent, to keep the upload small.
+  // Padded steps of one size have the same addresses, as graphs require. The columns follow the arrays.
   struct Arrays {
     Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows);
 
@@ -50,7 +49,7 @@ class StepArrays {
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets, *columns;
     size_t num_bytes;
   };
-  // What the step has so far.
+  // Number of tokens and rows of logits added to the step so far.
   struct Counts {
     int num_tokens = 0, num_logit_rows = 0;
   };
@@ -61,7 +60,7 @@ class StepArrays {
   void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
                    const Counts& counts);
 
-  // Fills the columns, on the host, from the step's other arrays. Returns the bytes of all arrays.
+  // Fills the columns on the host from the step's other arrays. Returns the bytes of all arrays.
   size_t add_columns(const Arrays& arrays, int num_reqs, int num_tokens) const;
 
   const ReqToTokenPool& rows_;

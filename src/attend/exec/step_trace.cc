@@ -76,7 +76,7 @@ void StepTrace::add_step(const StepShape& shape, Clock::time_point begin, Clock:
 }
 
 void StepTrace::keep(const Span& span) {
-  // What began before the trace did is not part of it.
+  // Spans that began before the trace are not part of it.
   if (!recording() || span.begin < start_) return;
   try {
     spans_.push_back(span);

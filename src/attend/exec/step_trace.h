@@ -1,5 +1,5 @@
-// StepTrace: where the time of steps goes, in the format that chrome://tracing and Perfetto show, and as NVTX
-// ranges where a profiler looks for them.
+// StepTrace: time spans of steps in the format of chrome://tracing and Perfetto, and as NVTX ranges for
+// profilers.
 #pragma once
 
 #include <atomic>
@@ -12,28 +12,29 @@
 
 namespace attend {
 
-// What a step was: shown with its span.
+// Description of a step, shown with its span.
 struct StepShape {
-  std::string_view mode;  // lives as long as the program; empty: no step, but a part of one
+  std::string_view mode;  // has static storage duration; empty: the span is part of a step
   int num_requests = 0;
   int num_tokens = 0;
 };
 
-// Recorded by one thread; started and stopped on any.
+// One thread records. Any thread may start and stop.
 class StepTrace {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Forgets what was recorded and begins anew, for `num_steps` steps; 0: until stop(), or until kMaxSpans.
-  // Throws Error(kUnsupported) while one is recorded.
+  // Discards recorded spans and records `num_steps` steps; 0: until stop(), or until kMaxSpans. Throws
+  // Error(kUnsupported) while a trace is being recorded.
   void start(int64_t num_steps);
-  // The trace as JSON: {"traceEvents": [...], ...}. Throws Error(kUnsupported) unless one was started.
+  // Ends the trace and returns it as JSON: {"traceEvents": [...], ...}. Throws Error(kUnsupported) if no
+  // trace was started.
   std::string stop();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
-  // A span of the step in hand. `name` lives as long as the program.
+  // Adds a span of the current step. `name` has static storage duration.
   void add(const char* name, Clock::time_point begin, Clock::time_point end);
-  // The step itself, behind its spans.
+  // Adds the span of the step itself, after the spans of its parts.
   void add_step(const StepShape& shape, Clock::time_point begin, Clock::time_point end);
 
   static constexpr size_t kMaxSpans = 1'000'000;
@@ -44,7 +45,7 @@ class StepTrace {
     Clock::time_point begin, end;
     StepShape shape;
   };
-  // Ends the recording where memory does.
+  // Stops the recording if memory cannot be allocated.
   void keep(const Span& span);
 
   std::atomic<bool> recording_ = false;
@@ -55,10 +56,10 @@ class StepTrace {
   int64_t num_steps_left_ = 0;
 };
 
-// From here to the end of the scope.
+// Records a span from construction to the end of the scope.
 class TraceSpan {
  public:
-  // `trace`: null for NVTX alone. `name` lives as long as the program.
+  // `trace`: null for NVTX only. `name` has static storage duration.
   TraceSpan(StepTrace* trace, const char* name);
   ~TraceSpan();
   TraceSpan(const TraceSpan&) = delete;

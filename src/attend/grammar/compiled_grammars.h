@@ -1,4 +1,4 @@
-// CompiledGrammars: LRU cache of compiled grammars, bounded in bytes.
+// CompiledGrammars: LRU cache of compiled grammars, bounded in bytes and in processes.
 #pragma once
 
 #include <list>
@@ -6,39 +6,67 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
-#include "attend/grammar/xgrammar.h"
+#include "attend/grammar/grammar_process.h"
 
 namespace attend {
 
 class CompiledGrammars {
  public:
+  static constexpr size_t kMaxProcesses = 64;
+
   explicit CompiledGrammars(size_t max_bytes) : max_bytes_(max_bytes) {}
 
   // Returns null if the key is not cached.
-  std::shared_ptr<const xgrammar::CompiledGrammar> find(const std::string& key) {
+  std::shared_ptr<GrammarProcess> find(const std::string& key) {
     const auto found = entries_by_key_.find(key);
     if (found == entries_by_key_.end()) return nullptr;
     entries_.splice(entries_.begin(), entries_, found->second);
     return found->second->grammar;
   }
 
-  void add(std::string key, std::shared_ptr<const xgrammar::CompiledGrammar> grammar) {
+  void add(std::string key, std::shared_ptr<GrammarProcess> grammar) {
     const size_t num_bytes = key.size() + grammar->num_bytes();
     entries_.push_front({key, std::move(grammar), num_bytes});
     entries_by_key_[std::move(key)] = entries_.begin();
     num_bytes_ += num_bytes;
-    while (num_bytes_ > max_bytes_ && entries_.size() > 1) {
-      num_bytes_ -= entries_.back().num_bytes;
-      entries_by_key_.erase(entries_.back().key);
-      entries_.pop_back();
+    while ((num_bytes_ > max_bytes_ || entries_.size() > kMaxProcesses) && entries_.size() > 1)
+      remove(entries_.back().key);
+  }
+
+  // Removes and returns all of them, to be destroyed without a lock.
+  std::vector<std::shared_ptr<GrammarProcess>> take_all() {
+    std::vector<std::shared_ptr<GrammarProcess>> all;
+    for (Entry& entry : entries_) all.push_back(std::move(entry.grammar));
+    entries_.clear();
+    entries_by_key_.clear();
+    num_bytes_ = 0;
+    return all;
+  }
+
+  // Removes those whose process has ended.
+  void remove_failed() {
+    for (auto entry = entries_.begin(); entry != entries_.end();) {
+      const auto& [key, grammar, num_bytes] = *entry++;
+      if (grammar->error()) remove(std::string(key));
     }
+  }
+
+  // Has no effect if the key is not cached.
+  void remove(const std::string& key) {
+    const auto found = entries_by_key_.find(key);
+    if (found == entries_by_key_.end()) return;
+    const auto entry = found->second;
+    num_bytes_ -= entry->num_bytes;
+    entries_by_key_.erase(found);
+    entries_.erase(entry);
   }
 
  private:
   struct Entry {
     std::string key;
-    std::shared_ptr<const xgrammar::CompiledGrammar> grammar;
+    std::shared_ptr<GrammarProcess> grammar;
     size_t num_bytes;
   };
   size_t max_bytes_;

@@ -1,110 +1,112 @@
 #include "attend/grammar/grammar_compiler.h"
 
-#include <sys/resource.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
 #include <deque>
 #include <future>
-#include <mutex>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "attend/grammar/compiled_grammars.h"
+#include "attend/grammar/grammar_process.h"
 #include "attend/grammar/xgrammar.h"
 
 namespace attend {
 namespace {
 
-using CompileClock = std::chrono::steady_clock;
 using Callbacks = std::vector<GrammarCompiler::Callback>;
-
-constexpr int kNumThreads = 2;  // number of threads, excluding abandoned ones
-constexpr int kLowPriority = 10, kLowestPriority = 19;
-constexpr std::chrono::seconds kShutdownTimeout{1};
-
-// Sets the priority of a thread; on Linux each thread has its own.
-void set_priority(pid_t thread, int nice) { setpriority(PRIO_PROCESS, static_cast<id_t>(thread), nice); }
 
 std::string key_of(const Grammar& grammar) {
   return std::string(to_string(grammar.kind)) + ':' + grammar.text;
 }
 
-// JSON allows no control characters except newlines and tabs, and no tabs inside strings.
-bool is_no_json(char c) { return static_cast<unsigned char>(c) < ' ' && c != '\n' && c != '\r'; }
-
-GrammarResult make_result(const std::shared_ptr<const xgrammar::CompiledGrammar>& compiled) {
+GrammarResult make_result(GrammarProcess& process) {
   try {
-    return {compiled->make_mask(), std::nullopt};
-  } catch (const Error& error) {
-    return {nullptr, error};
+    return {process.make_mask(), std::nullopt};
   } catch (const std::exception& error) {
     return {nullptr, Error(ErrorCode::kInternal, error.what())};
   }
 }
 
+grammar_worker::Setup make_setup(const GrammarLibrary& library, const GrammarVocabulary& vocabulary,
+                                 const GrammarLimits& limits) {
+  grammar_worker::Setup setup;
+  setup.vocab_size = vocabulary.vocab_size;
+  setup.max_bytes = limits.memory_bytes;
+  setup.stop_ids = vocabulary.stop_ids;
+  if (!library.available() || !vocabulary.tokenizer) return setup;
+  setup.tvm_ffi = library.xgrammar()->tvm_ffi_path;
+  setup.bindings = library.xgrammar()->bindings_path;
+  setup.tokens = vocabulary.tokenizer->token_bytes();
+  return setup;
+}
+
 }  // namespace
 
-class GrammarCompiler::State : public std::enable_shared_from_this<State> {
+class GrammarCompiler::State {
  public:
   State(const GrammarLibrary& library, GrammarVocabulary vocabulary, const GrammarLimits& limits)
       : library_(library),
         vocabulary_(std::move(vocabulary)),
         limits_(limits),
+        hub_(std::make_shared<GrammarHub>(limits, make_setup(library_, vocabulary_, limits))),
         compiled_(limits.cache_bytes) {}
 
-  void compile(Grammar grammar, Callback done) {
-    if (std::optional<Error> error = rejection(grammar)) return done({nullptr, std::move(error)});
-    std::string key = key_of(grammar);
-    std::unique_lock lock(mutex_);
-    if (const auto known = compiled_.find(key)) {
-      lock.unlock();
-      return done(make_result(known));
-    }
-    const auto [found, is_new] = jobs_.try_emplace(std::move(key));
-    if (is_new) {
-      found->second = std::make_shared<Job>(
-          Job{std::move(grammar), CompileClock::now() + limits_.compile_time, {}, 0, false});
-      queue_.push_back(found->second);
-      start_threads();
-      work_.notify_one();
-      watch_.notify_one();
-    } else if (found->second->abandoned) {
-      const Error error = too_slow(found->second->grammar);
-      lock.unlock();
-      return done({nullptr, error});
-    }
-    found->second->waiting.push_back(std::move(done));
-  }
-
-  void stop() {
+  ~State() {
     Callbacks waiting;
     {
-      std::unique_lock lock(mutex_);
+      const std::lock_guard lock(hub_->mutex);
       stopping_ = true;
       for (const auto& [key, job] : jobs_)
         std::move(job->waiting.begin(), job->waiting.end(), std::back_inserter(waiting));
       for (const auto& [key, job] : jobs_) job->waiting.clear();
-      queue_.clear();
-      work_.notify_all();
-      watch_.notify_all();
     }
-    for (const Callback& done : waiting) done({nullptr, Error(ErrorCode::kUnsupported, "shutting down")});
-    std::unique_lock lock(mutex_);
-    ended_.wait_for(lock, kShutdownTimeout, [&] { return num_threads_ == 0 && !watching_; });
+    hub_->wake();
+    if (thread_.joinable()) thread_.join();
+    for (const Callback& done : waiting) done({nullptr, shutting_down()});
+  }
+
+  void compile(Grammar grammar, Callback done) {
+    if (std::optional<Error> error = rejection(grammar)) return done({nullptr, std::move(error)});
+    std::string key = key_of(grammar);
+    std::shared_ptr<GrammarProcess> known;
+    {
+      const std::lock_guard lock(hub_->mutex);
+      known = compiled_.find(key);
+      if (known && known->error()) {
+        compiled_.remove(key);
+        known.reset();
+      }
+      if (!known) {
+        if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+        const auto [found, is_new] = jobs_.try_emplace(std::move(key));
+        if (is_new) {
+          found->second = std::make_shared<Job>(
+              Job{std::move(grammar), GrammarClock::now() + limits_.compile_time, {}, nullptr, {}});
+          queue_.push_back(found->second);
+        }
+        found->second->waiting.push_back(std::move(done));
+      }
+    }
+    if (known) return done(make_result(*known));
+    hub_->wake();
   }
 
  private:
   struct Job {
     Grammar grammar;
-    CompileClock::time_point deadline;
+    GrammarClock::time_point deadline;
     Callbacks waiting;
-    pid_t thread = 0;        // that compiles it; 0: not started
-    bool abandoned = false;  // its time limit passed during compilation
+    std::shared_ptr<GrammarProcess> process;  // null: not started
+    std::optional<Error> error;               // of its start
   };
+
+  static Error shutting_down() { return {ErrorCode::kUnsupported, "shutting down"}; }
 
   std::optional<Error> rejection(const Grammar& grammar) const {
     if (!library_.available()) return Error(ErrorCode::kUnsupported, library_.rejection());
@@ -125,131 +127,147 @@ class GrammarCompiler::State : public std::enable_shared_from_this<State> {
                                              " ms; expected a simpler one"};
   }
 
-  // Requires the lock.
-  void start_threads() {
-    while (num_threads_ < kNumThreads + std::min(num_abandoned_threads_, kMaxAbandonedThreads)) {
-      std::thread([self = shared_from_this()] { self->work(); }).detach();
-      ++num_threads_;
-    }
-    if (watching_) return;
-    std::thread([self = shared_from_this()] { self->watch(); }).detach();
-    watching_ = true;
-  }
-
-  void work() noexcept {
-    const pid_t thread = gettid();
-    set_priority(thread, kLowPriority);
-    std::unique_lock lock(mutex_);
-    bool abandoned = false;
-    while (!stopping_ && !abandoned) {
-      if (queue_.empty()) {
-        work_.wait(lock);
-        continue;
+  // Serves all processes: starts them, reads their replies, and watches their time limits.
+  void run() noexcept {
+    pthread_setname_np(pthread_self(), "attend-grammars");
+    while (true) {
+      try {
+        start_jobs();
+        const std::vector<std::shared_ptr<GrammarProcess>> live = live_processes();
+        if (!poll_sockets(live)) return;
+        finish_jobs();
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));  // the next attempt may have memory
       }
-      const std::shared_ptr<Job> job = std::move(queue_.front());
-      queue_.pop_front();
-      job->thread = thread;
-      lock.unlock();
-      run(*job);
-      lock.lock();
-      abandoned = job->abandoned;
     }
-    if (abandoned) --num_abandoned_threads_;
-    --num_threads_;
-    ended_.notify_all();
   }
 
-  void run(Job& job) {
-    std::shared_ptr<const xgrammar::CompiledGrammar> compiled;
-    std::optional<Error> error;
-    try {
-      const bool json =
-          job.grammar.kind == GrammarKind::kJsonSchema || job.grammar.kind == GrammarKind::kStructuralTag;
-      compiled = compiler(json ? json_ : text_, json).compile(job.grammar);
-    } catch (const Error& known) {
-      error = known;
-    } catch (const std::exception& other) {
-      error.emplace(ErrorCode::kInternal, other.what());
+  // Starts queued compilations. A process is started without the lock, since the first one takes long.
+  void start_jobs() {
+    while (true) {
+      std::shared_ptr<Job> job;
+      uint32_t id = 0;
+      {
+        const std::lock_guard lock(hub_->mutex);
+        std::erase_if(processes_, [](const auto& process) { return process.expired(); });
+        const auto num_compiling =
+            std::ranges::count_if(jobs_, [](const auto& entry) { return entry.second->process != nullptr; });
+        if (stopping_ || queue_.empty() || num_compiling >= kMaxCompiling) return;
+        if (processes_.size() >= kMaxProcesses) {
+          evicted_ = compiled_.take_all();
+          if (processes_.size() - evicted_.size() >= kMaxProcesses) return;
+        }
+        job = queue_.front();
+        queue_.pop_front();
+        id = hub_->next_id++;
+      }
+      evicted_.clear();
+      std::shared_ptr<GrammarProcess> process;
+      std::optional<Error> error;
+      try {
+        process = std::make_shared<GrammarProcess>(hub_, id, job->grammar, job->deadline);
+      } catch (const Error& failure) {
+        error = failure;
+      }
+      const std::lock_guard lock(hub_->mutex);
+      job->process = process;
+      job->error = error;
+      if (process) processes_.push_back(process);
     }
-    Callbacks waiting;
+  }
+
+  std::vector<std::shared_ptr<GrammarProcess>> live_processes() {
+    std::vector<std::shared_ptr<GrammarProcess>> live;
+    const std::lock_guard lock(hub_->mutex);
+    for (const std::weak_ptr<GrammarProcess>& each : processes_)
+      if (auto process = each.lock(); process && process->socket() >= 0) live.push_back(std::move(process));
+    return live;
+  }
+
+  // Waits for replies, orders and time limits. Returns false at the end.
+  bool poll_sockets(const std::vector<std::shared_ptr<GrammarProcess>>& live) {
+    std::vector<pollfd> files = {{.fd = hub_->wake_file(), .events = POLLIN, .revents = 0}};
+    int timeout = -1;
     {
-      const std::lock_guard lock(mutex_);
-      waiting.swap(job.waiting);
-      std::string key = key_of(job.grammar);
-      jobs_.erase(key);
-      if (compiled) compiled_.add(std::move(key), compiled);
+      const std::lock_guard lock(hub_->mutex);
+      if (stopping_) {
+        for (const auto& process : live) process->fail(shutting_down());
+        return false;
+      }
+      std::optional<GrammarClock::time_point> first;
+      const auto add = [&](std::optional<GrammarClock::time_point> time) {
+        if (time && (!first || *time < *first)) first = time;
+      };
+      for (const auto& process : live) {
+        const int events = POLLIN | (process->has_rest() ? POLLOUT : 0);
+        files.push_back({.fd = process->socket(), .events = static_cast<short>(events), .revents = 0});
+        add(process->deadline());
+      }
+      for (const auto& job : queue_) add(job->deadline);
+      for (const auto& [key, job] : jobs_)
+        if (job->error) add(GrammarClock::now());
+      if (first) {
+        const auto left = std::chrono::ceil<std::chrono::milliseconds>(*first - GrammarClock::now());
+        timeout = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 60'000));
+      }
     }
-    for (const Callback& done : waiting)
-      done(compiled ? make_result(compiled) : GrammarResult{nullptr, error});
-  }
-
-  struct LazyCompiler {
-    std::once_flag once;
-    std::optional<xgrammar::Compiler> compiler;
-  };
-  const xgrammar::Compiler& compiler(LazyCompiler& lazy, bool json) {
-    std::call_once(lazy.once, [&] {
-      std::vector<std::string> tokens = vocabulary_.tokenizer->token_bytes();
-      // xgrammar accepts control characters inside strings of bounded length.
-      if (json)
-        for (std::string& token : tokens)
-          if (std::ranges::any_of(token, is_no_json)) token.clear();
-      lazy.compiler.emplace(library_.xgrammar(), tokens, vocabulary_.vocab_size, vocabulary_.stop_ids);
-    });
-    return *lazy.compiler;
-  }
-
-  // Ends jobs that exceed the time limit.
-  void watch() noexcept {
-    std::unique_lock lock(mutex_);
-    while (!stopping_) {
-      const std::shared_ptr<Job> first = first_deadline();
-      if (!first) {
-        watch_.wait(lock);
-        continue;
-      }
-      if (CompileClock::now() < first->deadline) {
-        watch_.wait_until(lock, first->deadline);
-        continue;
-      }
-      const Callbacks waiting = std::exchange(first->waiting, {});
-      if (first->thread == 0) {
-        std::erase(queue_, first);
-        jobs_.erase(key_of(first->grammar));
-      } else {
-        first->abandoned = true;
-        ++num_abandoned_threads_;
-        set_priority(first->thread, kLowestPriority);
-        start_threads();
-      }
-      lock.unlock();
-      for (const Callback& done : waiting) done({nullptr, too_slow(first->grammar)});
-      lock.lock();
+    poll(files.data(), files.size(), timeout);
+    uint64_t num_wakes = 0;
+    if (files[0].revents != 0) [[maybe_unused]]
+      const ssize_t num_read = read(hub_->wake_file(), &num_wakes, sizeof num_wakes);
+    const std::lock_guard lock(hub_->mutex);
+    const auto now = GrammarClock::now();
+    for (size_t i = 0; i < live.size(); ++i) {
+      if ((files[i + 1].revents & POLLOUT) != 0) live[i]->send_rest();
+      if ((files[i + 1].revents & ~POLLOUT) != 0) live[i]->receive();
+      live[i]->check_time(now);
     }
-    watching_ = false;
-    ended_.notify_all();
+    return true;
   }
 
-  // Requires the lock. Considers jobs within their time limit.
-  std::shared_ptr<Job> first_deadline() const {
-    std::shared_ptr<Job> first;
-    for (const auto& [key, job] : jobs_)
-      if (!job->abandoned && (!first || job->deadline < first->deadline)) first = job;
-    return first;
+  // Calls back for jobs that have a result.
+  void finish_jobs() {
+    std::vector<std::shared_ptr<Job>> finished;
+    {
+      const std::lock_guard lock(hub_->mutex);
+      const auto now = GrammarClock::now();
+      for (auto entry = jobs_.begin(); entry != jobs_.end();) {
+        const auto& [key, job] = *entry;
+        if (job->process) {
+          job->error = job->process->error();
+        } else if (!job->error && now >= job->deadline) {
+          job->error = too_slow(job->grammar);
+          std::erase(queue_, job);
+        }
+        if (!job->error && !(job->process && job->process->compiled())) {
+          ++entry;
+          continue;
+        }
+        if (!job->error) compiled_.add(key, job->process);
+        finished.push_back(job);
+        entry = jobs_.erase(entry);
+      }
+      compiled_.remove_failed();
+    }
+    for (const std::shared_ptr<Job>& job : finished)
+      for (const Callback& done : job->waiting)
+        done(job->error ? GrammarResult{nullptr, job->error} : make_result(*job->process));
   }
 
   const GrammarLibrary library_;
   const GrammarVocabulary vocabulary_;
   const GrammarLimits limits_;
-  LazyCompiler text_, json_;
+  const std::shared_ptr<GrammarHub> hub_;
 
-  std::mutex mutex_;
-  std::condition_variable work_, watch_, ended_;
+  // Data below: under the hub's mutex.
   std::deque<std::shared_ptr<Job>> queue_;                      // not started
   std::unordered_map<std::string, std::shared_ptr<Job>> jobs_;  // queued and running
+  std::vector<std::weak_ptr<GrammarProcess>> processes_;
   CompiledGrammars compiled_;
-  int num_threads_ = 0, num_abandoned_threads_ = 0;
-  bool watching_ = false, stopping_ = false;
+  bool stopping_ = false;
+
+  std::vector<std::shared_ptr<GrammarProcess>> evicted_;  // of the thread
+  std::thread thread_;
 };
 
 GrammarVocabulary GrammarVocabulary::of(const Tokenizer* tokenizer, const ModelSpec& model) {
@@ -263,9 +281,9 @@ GrammarVocabulary GrammarVocabulary::of(const Tokenizer* tokenizer, const ModelS
 
 GrammarCompiler::GrammarCompiler(const GrammarLibrary& library, GrammarVocabulary vocabulary,
                                  const GrammarLimits& limits)
-    : state_(std::make_shared<State>(library, std::move(vocabulary), limits)) {}
+    : state_(std::make_unique<State>(library, std::move(vocabulary), limits)) {}
 
-GrammarCompiler::~GrammarCompiler() { state_->stop(); }
+GrammarCompiler::~GrammarCompiler() = default;
 
 void GrammarCompiler::compile(Grammar grammar, Callback done) {
   state_->compile(std::move(grammar), std::move(done));

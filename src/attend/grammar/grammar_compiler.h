@@ -88,8 +88,10 @@ struct GrammarVocabulary {
 
 struct GrammarLimits {
   std::chrono::milliseconds compile_time{10'000};
-  size_t grammar_bytes = size_t{1} << 20;  // limit of a grammar's text
-  size_t cache_bytes = size_t{256} << 20;  // limit of cached compiled grammars
+  std::chrono::milliseconds mask_time{2'000};  // of one token's mask
+  size_t memory_bytes = size_t{512} << 20;     // of one grammar and its masks
+  size_t grammar_bytes = size_t{1} << 20;      // limit of a grammar's text
+  size_t cache_bytes = size_t{256} << 20;      // limit of cached compiled grammars
 };
 
 struct GrammarOptions {
@@ -105,25 +107,26 @@ struct GrammarResult {
 
 // Each grammar is compiled once; the most recently used ones are cached.
 //
-// A grammar of a few lines may need minutes. If it exceeds the time limit, it is rejected. Its thread cannot
-// be stopped, so it continues at the lowest priority and another thread replaces it, for up to
-// kMaxAbandonedThreads threads. When it finishes, its grammar is cached for later requests.
+// A grammar of a few lines may need minutes or gigabytes, to be compiled or for the mask of one token. Each
+// grammar is therefore compiled in a process of its own, which computes its masks too. A process that exceeds
+// a limit is killed: its memory is freed, and requests with this grammar end with an error. Others continue.
 class GrammarCompiler {
  public:
-  static constexpr int kMaxAbandonedThreads = 8;
+  static constexpr int kMaxProcesses = 256;  // grammars that are compiled, in use or cached
+  static constexpr int kMaxCompiling = 8;    // further grammars wait, within their time limit
 
   // Without a library, or if the model has no tokenizer or no end-of-sequence token, every grammar is
   // rejected.
   GrammarCompiler(const GrammarLibrary& library, GrammarVocabulary vocabulary,
                   const GrammarLimits& limits = {});
-  // Waits briefly for running compilations; pending callbacks receive an error.
+  // Ends the processes; pending callbacks and masks receive an error.
   ~GrammarCompiler();
   GrammarCompiler(const GrammarCompiler&) = delete;
   GrammarCompiler& operator=(const GrammarCompiler&) = delete;
 
-  // Calls `done` once: on this thread if the grammar is cached, otherwise on one of the compiler's threads.
-  // It must not throw. Errors: kInvalidArgument for a grammar that cannot be compiled, matches no text or
-  // exceeds the time limit; kUnsupported if grammars are not available. May be called from any thread.
+  // Calls `done` once: on this thread if the grammar is cached, otherwise on the compiler's thread, which
+  // waits for it. It must not throw. Errors: kInvalidArgument for a grammar that cannot be compiled, matches
+  // no text or exceeds a limit; kUnsupported if grammars are not available. May be called from any thread.
   using Callback = std::function<void(GrammarResult)>;
   void compile(Grammar grammar, Callback done);
   // Waits for the result. Throws on errors.
@@ -131,7 +134,7 @@ class GrammarCompiler {
 
  private:
   class State;
-  std::shared_ptr<State> state_;
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace attend

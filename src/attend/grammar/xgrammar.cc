@@ -71,7 +71,7 @@ std::string reason(const std::string& message) {
 }  // namespace
 
 Library::Library(const std::filesystem::path& tvm_ffi, const std::filesystem::path& bindings)
-    : ffi(tvm_ffi::Library::load(tvm_ffi, bindings)) {
+    : tvm_ffi_path(tvm_ffi), bindings_path(bindings), ffi(tvm_ffi::Library::load(tvm_ffi, bindings)) {
   make_tokenizer_info = ffi->method(kTokenizerInfo, kInit);
   make_compiler = ffi->method(kCompiler, kInit);
   make_matcher = ffi->method(kMatcher, kInit);

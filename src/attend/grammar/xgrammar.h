@@ -19,6 +19,7 @@ struct Library {
   // Throws the errors of tvm_ffi::Library::load().
   Library(const std::filesystem::path& tvm_ffi, const std::filesystem::path& bindings);
 
+  std::filesystem::path tvm_ffi_path, bindings_path;
   std::shared_ptr<const tvm_ffi::Library> ffi;
   tvm_ffi::Library::Method make_tokenizer_info, make_compiler, make_matcher;
   tvm_ffi::Library::Method compile_json_schema, compile_regex, compile_ebnf, compile_structural_tag;

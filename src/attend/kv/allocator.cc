@@ -50,7 +50,7 @@ int64_t SlotAllocator::pages_needed(View<const int32_t> prefix_lens, View<const 
 }
 
 void SlotAllocator::check_conservation() const {
-  // A page has one free_idx_, so it can not stand in free_pages_ twice when each of them points back.
+  // Each page has one free_idx_, so it cannot occur twice in free_pages_ if all entries match.
   for (size_t i = 0; i < free_pages_.size(); ++i) {
     const PageId page = free_pages_[i];
     ensure(page.value > 0 && page.value < num_pages_, "allocator: page ", page, " is free, pages are 1 to ",
@@ -64,7 +64,7 @@ void SlotAllocator::check_conservation() const {
          " pages in use and ", free_pages_.size(), " free are not all ", num_pages_ - 1);
 }
 
-// What is free already stays it.
+// Pages that are already free stay free.
 void SlotAllocator::return_page(PageId page) {
   int32_t& free_idx = free_idx_[static_cast<size_t>(page.value)];
   if (free_idx != kInUse) return;
@@ -118,7 +118,8 @@ void PagedAllocator::free(View<const TokenSlot> slots) {
     ensure(free_idx_[static_cast<size_t>(page)] == kInUse, "free: slot ", slot, ": page ", page,
            " is free already");
   }
-  // Backwards, so that the first page comes out first. A page's other slots find it free.
+  // In reverse order, so that the first page is allocated first. The page is already free for its other
+  // slots.
   for (size_t i = slots.size(); i-- > 0;) return_page(PageId(slots[i].value / page_size_));
   if constexpr (kCheckEveryOperation) check_conservation();
 }

@@ -1,12 +1,10 @@
-// Allocators of token slots. They conserve: free + in use = total after every operation, checked in debug
-// builds.
+// Allocators of token slots. Invariant after every operation, checked in debug builds: free + in use = total.
 //
-// Slots of one request are handed out so that each page belongs to one request, position p lies at offset
-// p % page_size of its page, and pages are filled from their start: what every kernel relies on.
+// Each page belongs to one request, position p has offset p % page_size in its page, and pages are filled
+// from their start. Kernels depend on this.
 //
-// Pages freed last are handed out first, since their memory is the most likely to be in a cache; pages freed
-// together are handed out in the order in which they were given back. Pages never used follow in rising
-// order.
+// Pages freed last are allocated first, since their memory is most likely in a cache. Pages freed together
+// are allocated in the order in which they were passed. Unused pages follow in ascending order.
 //
 // Nothing is allocated after construction. Not thread-safe: the engine's owner thread calls it.
 #pragma once
@@ -21,32 +19,32 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// What the scheduler sees. All arrays of one call have the same number of requests. Arguments that no right
-// engine passes (a prefix longer than its request, a last slot at the wrong offset or of a free page, arrays
-// of other sizes) throw Error(kInternal) and change nothing.
+// Interface that the scheduler uses. All arrays of a call have the same number of requests. Arguments that no
+// correct engine passes (a prefix longer than its request, a last slot at the wrong offset or in a free page,
+// arrays of other sizes) throw Error(kInternal) and change nothing.
 class SlotAllocator {
  public:
   virtual ~SlotAllocator() = default;
 
-  // Slots for the new tokens of some requests: request i grows from prefix_lens[i] to seqlens[i] tokens;
-  // last_slots[i] is the slot of its last token (kNoSlot when the prefix is empty). Fills the rest of the
-  // last page first, then new pages. `out` gets sum(seqlens - prefix_lens) slots, request after request.
-  // Returns false, changing nothing, when there are too few free pages.
+  // Allocates slots for new tokens: request i grows from prefix_lens[i] to seqlens[i] tokens; last_slots[i]
+  // is the slot of its last token (kNoSlot if the prefix is empty). Fills the rest of the last page first,
+  // then new pages. Writes sum(seqlens - prefix_lens) slots to `out`, in request order. Returns false and
+  // changes nothing if there are too few free pages.
   [[nodiscard]] virtual bool alloc_extend(View<const int32_t> prefix_lens, View<const int32_t> seqlens,
                                           View<const TokenSlot> last_slots, View<TokenSlot> out) = 0;
-  // One new token each: request i has seqlens[i] tokens with it. `out`: [num_reqs]. Returns false, changing
-  // nothing, when there are too few free pages.
+  // Allocates a slot for one new token per request; seqlens[i] includes it. `out`: [num_reqs]. Returns false
+  // and changes nothing if there are too few free pages.
   [[nodiscard]] virtual bool alloc_decode(View<const int32_t> seqlens, View<const TokenSlot> last_slots,
                                           View<TokenSlot> out) = 0;
-  // Gives back every page that holds one of the slots, whole: all tokens of a page end together. Throws
-  // Error(kInternal), changing nothing, for a slot outside the pool, in the padding page or in a free page.
+  // Frees each page that contains one of the slots. All tokens of a page are freed together. Throws
+  // Error(kInternal) and changes nothing for a slot outside the pool, in the padding page or in a free page.
   virtual void free(View<const TokenSlot> slots) = 0;
-  // Gives back pages. Throws as free(), changing nothing; a page may be given once.
+  // Frees pages, each listed once. Throws the errors of free() and then changes nothing.
   void free_pages(View<const PageId> pages);
-  // All pages are free, whoever had them: for an owner who lost count.
+  // Frees all pages. For recovery from inconsistent bookkeeping.
   void reset();
 
-  // Pages that alloc_extend would take: the sum of ceil(seqlen / page_size) - ceil(prefix_len / page_size).
+  // Number of pages that alloc_extend needs: sum of ceil(seqlen / page_size) - ceil(prefix_len / page_size).
   int64_t pages_needed(View<const int32_t> prefix_lens, View<const int32_t> seqlens) const;
 
   int page_size() const { return page_size_; }
@@ -55,7 +53,8 @@ class SlotAllocator {
   int num_total_slots() const { return (num_pages_ - 1) * page_size_; }  // without the padding page
   int num_used_slots() const { return num_total_slots() - num_free_slots(); }
 
-  // Throws Error(kInternal) unless every page but the padding page is either free, once, or in use.
+  // Throws Error(kInternal) unless each page except the padding page is either in use or in the free list
+  // once.
   void check_conservation() const;
 
  protected:
@@ -63,11 +62,11 @@ class SlotAllocator {
   void return_page(PageId page);
 
   int page_size_, num_pages_;
-  std::vector<PageId> free_pages_;  // taken from the back
-  std::vector<int32_t> free_idx_;   // [num_pages]: where a page stands in free_pages_; -1: in use
+  std::vector<PageId> free_pages_;  // allocated from the back
+  std::vector<int32_t> free_idx_;   // [num_pages]: index of a page in free_pages_; -1: in use
 };
 
-// page_size 1 to 256. `num_pages` counts page 0, the padding page, which is never handed out.
+// page_size is 1 to 256. `num_pages` includes page 0, the padding page, which is never allocated.
 class PagedAllocator : public SlotAllocator {
  public:
   PagedAllocator(int page_size, int num_pages);
@@ -83,13 +82,14 @@ class PagedAllocator : public SlotAllocator {
   int32_t allocate_page();
 };
 
-// Pages of one slot: any free slot follows any other. `num_slots` counts slot 0, the padding slot.
+// Pages of one slot, so that any free slot can follow any other. `num_slots` includes slot 0, the padding
+// slot.
 class TokenAllocator : public PagedAllocator {
  public:
   explicit TokenAllocator(int num_slots) : PagedAllocator(1, num_slots) {}
 };
 
-// A TokenAllocator for page_size 1, else a PagedAllocator.
+// Returns a TokenAllocator for page_size 1, otherwise a PagedAllocator.
 std::unique_ptr<SlotAllocator> make_allocator(int page_size, int num_pages);
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// CacheSpec: what a group of a model's layers keeps of each token, as data.
+// CacheSpec: describes the cache of a group of a model's layers.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@ namespace attend {
 
 enum class CacheKind : uint8_t {
   kFull,    // K and V of every token
-  kWindow,  // K and V of every token that the next query's window reaches
-  kLatent,  // one latent row of every token, which K and V share (MLA)
+  kWindow,  // K and V of the tokens in the next query's window
+  kLatent,  // one latent row per token, which K and V share (MLA)
 };
 
-// Layers whose cache is allocated together.
+// Layers that share cache allocation.
 struct CacheSpec {
   CacheKind kind = CacheKind::kFull;
-  std::vector<int> layers = {};  // of the model, ascending
+  std::vector<int> layers = {};  // layer ids, ascending
   int num_kv_heads = 0;          // per rank; kLatent: 1
   int head_dim_qk = 0;           // kLatent: elements of a row
   int head_dim_v = 0;            // kLatent: elements of a row before its rotated part
@@ -26,12 +26,14 @@ struct CacheSpec {
   bool operator==(const CacheSpec&) const = default;
 };
 
-// Adds a layer above all others to the group of its kind and geometry, or as a group of its own.
+// Adds a layer with a higher id than all others to the group with the same kind and geometry, or to a new
+// group.
 void add_layer(std::vector<CacheSpec>& caches, const CacheSpec& layer);
 
-// Whether some layers have a sliding window and others none, so that a pool in two halves saves memory.
+// Returns whether some layers have a sliding window and others do not, so that a pool of two halves saves
+// memory.
 bool has_window_half(std::span<const CacheSpec> caches);
-// The widest window, inclusive; 0 without any.
+// Returns the widest window, inclusive; 0 without a window.
 int widest_window_left(std::span<const CacheSpec> caches);
 
 }  // namespace attend

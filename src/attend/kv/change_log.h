@@ -1,4 +1,4 @@
-// ChangeLog: the last changes of a table on the host, for copies of it that follow at their own pace.
+// ChangeLog: last changes of a table on the host, for copies that are updated at different times.
 #pragma once
 
 #include <cstddef>
@@ -10,9 +10,9 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Every copy has a cursor, a position among all changes since the log was made. The log keeps the last
-// `capacity` changes and allocates nothing after construction, however far a copy is behind. The owner of the
-// table adds changes; copies read between its calls.
+// Each copy has a cursor: the number of changes that it has applied. The log stores the last `capacity`
+// changes and allocates nothing after construction. The owner of the table adds changes, and copies read
+// between its calls.
 template <class Change>
 class ChangeLog {
  public:
@@ -20,11 +20,11 @@ class ChangeLog {
   explicit ChangeLog(int capacity) : changes_(static_cast<size_t>(capacity)) {}
 
   void add(const Change& change) { changes_[static_cast<size_t>(num_added_++) % changes_.size()] = change; }
-  // Cursor of a copy that has all changes so far.
+  // Cursor of a copy with all changes.
   int64_t end() const { return num_added_; }
 
-  // Calls `apply(change)` with the changes from `cursor` on, oldest first, and moves the cursor to the end.
-  // Returns false, calling nothing, if some of them are no longer kept: the copy has to be made anew.
+  // Calls `apply(change)` for the changes from `cursor` on, oldest first, and moves the cursor to the end.
+  // Returns false without a call if some of them are no longer stored: the table has to be copied as a whole.
   template <class Apply>
   bool follow(int64_t& cursor, const Apply& apply) const {
     const int64_t begin = std::exchange(cursor, num_added_);

@@ -23,7 +23,7 @@ void EvictionHeap::reserve(size_t num_nodes) {
 }
 
 void EvictionHeap::remove(int32_t node) {
-  ensure(contains(node), "eviction heap: node ", node, " is not in it");
+  ensure(contains(node), "eviction heap: node ", node, " is not in the heap");
   const auto i = static_cast<size_t>(positions_[static_cast<size_t>(node)]);
   positions_[static_cast<size_t>(node)] = -1;
   const Entry last = entries_.back();
@@ -45,7 +45,7 @@ void EvictionHeap::check() const {
     ensure(contains(entry.node) && positions_[static_cast<size_t>(entry.node)] == static_cast<int32_t>(i),
            "eviction heap: node ", entry.node, " is not at ", i);
     ensure(i == 0 || entries_[(i - 1) / 2].key <= entry.key, "eviction heap: node ", entry.node,
-           " goes before what stands above it");
+           " is ordered before its parent");
   }
 }
 

@@ -1,4 +1,4 @@
-// EvictionHeap: nodes of a prefix cache that may be evicted, the one to go first on top.
+// EvictionHeap: priority queue of prefix cache nodes that may be evicted. The next one to evict is on top.
 #pragma once
 
 #include <compare>
@@ -8,21 +8,21 @@
 
 namespace attend {
 
-// What goes first: the lowest rank, and among equals the one whose last use is longest ago.
+// Eviction order: lowest rank first, and least recently used first for equal ranks.
 struct EvictionKey {
   int64_t rank = 0;
   uint64_t last_use = 0;
   auto operator<=>(const EvictionKey&) const = default;
 };
 
-// A binary heap that knows where each node stands, so that any node leaves in O(log n). Nodes are small
-// numbers, each at most once in it.
+// Binary heap with the index of each node, so that any node is removed in O(log n). Nodes are small numbers,
+// and each is in the heap at most once.
 class EvictionHeap {
  public:
-  // A node that is not in it. Takes no memory while nodes are below what was reserved.
+  // Adds a node that is not in the heap. Does not allocate for nodes below the reserved number.
   void push(int32_t node, const EvictionKey& key);
   void reserve(size_t num_nodes);
-  // Throws Error(kInternal) for a node that is not in it.
+  // Throws Error(kInternal) for a node that is not in the heap.
   void remove(int32_t node);
   int32_t top() const { return entries_.front().node; }
   bool contains(int32_t node) const;
@@ -30,7 +30,7 @@ class EvictionHeap {
   size_t size() const { return entries_.size(); }
   void clear();
 
-  // Throws Error(kInternal) unless every entry is where it is known to be, and none is before its parent.
+  // Throws Error(kInternal) unless all positions are correct and the heap order holds.
   void check() const;
 
  private:
@@ -44,7 +44,7 @@ class EvictionHeap {
   void move_down(size_t i);
 
   std::vector<Entry> entries_;
-  std::vector<int32_t> positions_;  // by node: where it stands in entries_; -1: nowhere
+  std::vector<int32_t> positions_;  // by node: index in entries_; -1: not in the heap
 };
 
 }  // namespace attend

@@ -5,7 +5,7 @@
 namespace attend {
 namespace {
 
-// The pool's memory is zero, and stays so.
+// Writes zeros, which the pool's memory already contains.
 void warm_up_page_1(const TensorView& cache) {
   const int64_t page_bytes = cache.strides[0] * static_cast<int64_t>(size_of(cache.dtype));
   *(static_cast<volatile char*>(cache.data) + page_bytes) = 0;

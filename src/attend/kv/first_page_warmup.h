@@ -1,6 +1,6 @@
-// Touches what the first tokens of a pool in the host's memory are stored to, on a thread of its own, while
-// the rest of an engine starts. The system clears memory when it is first written, two MiB at a time: the
-// first step would wait for that in every layer.
+// Touches the first page of a pool in host memory, on a separate thread, while the engine starts. The
+// operating system clears memory on the first write, two MiB at a time, and the first step would wait for
+// that in every layer.
 #pragma once
 
 #include <thread>
@@ -11,8 +11,8 @@ namespace attend {
 
 class FirstPageWarmup {
  public:
-  // Of `num_layers` layers, page 1, which allocators hand out first. The pool must outlive this, and nothing
-  // may be stored there meanwhile. Where the system starts no thread, nothing is touched.
+  // Touches page 1 of `num_layers` layers, which is allocated first. The pool must outlive this object, and
+  // nothing may be stored in the page before the destructor. Does nothing if no thread can be started.
   FirstPageWarmup(const KvPool& pool, int num_layers);
   // Waits for the thread.
   ~FirstPageWarmup();

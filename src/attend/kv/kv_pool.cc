@@ -12,22 +12,22 @@
 namespace attend {
 namespace {
 
-void check_positive(int value, std::string_view name, std::string_view who) {
-  require(value > 0, name, " ", value, ": ", who, " needs at least 1");
+void check_positive(int value, std::string_view name, std::string_view pool) {
+  require(value > 0, name, " ", value, ": ", pool, " needs at least 1");
 }
 
-void check_layer(int layer_id, int num_layers, std::string_view who) {
-  require(layer_id >= 0 && layer_id < num_layers, "layer ", layer_id, ": ", who, " has layers 0 to ",
+void check_layer(int layer_id, int num_layers, std::string_view pool) {
+  require(layer_id >= 0 && layer_id < num_layers, "layer ", layer_id, ": ", pool, " has layers 0 to ",
           num_layers - 1);
 }
 
-void check_num_scales(size_t num_scales, int num_layers, std::string_view who) {
+void check_num_scales(size_t num_scales, int num_layers, std::string_view pool) {
   require(num_scales == 0 || num_scales == static_cast<size_t>(num_layers), "scales of ", num_scales,
-          " layers: ", who, " needs none or ", num_layers);
+          " layers: ", pool, " needs none or ", num_layers);
 }
 
-void check_scale(float scale, std::string_view who) {
-  require(std::isfinite(scale) && scale > 0, "scale ", scale, ": ", who,
+void check_scale(float scale, std::string_view pool) {
+  require(std::isfinite(scale) && scale > 0, "scale ", scale, ": ", pool,
           " divides by it, so it must be above 0");
 }
 
@@ -38,7 +38,7 @@ void check(const MhaKvPool::Config& config) {
   check_pages(config.page_size, config.num_pages, kMha);
   check_positive(config.num_layers, "num_layers", kMha);
   require(is_float(config.dtype), "dtype ", kernels::cache_dtype_name(config.dtype),
-          ": MhaKvPool takes float32, float16, bfloat16, fp8_e4m3 or fp8_e5m2");
+          ": MhaKvPool supports float32, float16, bfloat16, fp8_e4m3 and fp8_e5m2");
   check_positive(config.num_kv_heads, "num_kv_heads", kMha);
   check_positive(config.head_dim_qk, "head_dim_qk", kMha);
   check_positive(config.head_dim_v, "head_dim_v", kMha);
@@ -95,12 +95,12 @@ void check_page_size(int page_size) {
           ": expected a power of two from 1 to 256");
 }
 
-void check_pages(int page_size, int num_pages, std::string_view who) {
+void check_pages(int page_size, int num_pages, std::string_view pool) {
   check_page_size(page_size);
-  require(num_pages >= 2, "num_pages ", num_pages, ": ", who,
+  require(num_pages >= 2, "num_pages ", num_pages, ": ", pool,
           " needs at least 2, since page 0 is the padding page");
   constexpr int32_t kMaxSlots = std::numeric_limits<int32_t>::max();
-  require(num_pages <= kMaxSlots / page_size, "num_pages ", num_pages, " of ", page_size, " tokens: ", who,
+  require(num_pages <= kMaxSlots / page_size, "num_pages ", num_pages, " of ", page_size, " tokens: ", pool,
           " numbers token slots with an int32, at most ", kMaxSlots / page_size, " pages");
 }
 
@@ -129,7 +129,7 @@ LayerKv MhaKvPool::layer(int layer_id) const {
 
 TensorView MhaKvPool::latent(int layer_id) const {
   fail(ErrorCode::kUnsupported, "latent rows of layer ", layer_id,
-       ": MhaKvPool keeps K and V, only MlaKvPool has them");
+       ": MhaKvPool stores K and V, only MlaKvPool has latent rows");
 }
 
 size_t MhaKvPool::bytes_per_token() const {

@@ -1,4 +1,5 @@
-// KvPool: token slot -> K/V of every layer. Pools know layouts, dtypes and scales; kernels see strided views.
+// KvPool: token slot -> K/V of every layer. A pool defines layout, dtype and scales; kernels use strided
+// views.
 #pragma once
 
 #include <string_view>
@@ -10,42 +11,42 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// K and V of one layer, as kernels::KvView without its index.
+// K and V of one layer: a kernels::KvView without an index.
 struct LayerKv {
   TensorView k;  // [num_pages, page_size, num_kv_heads, head_dim_qk]
   TensorView v;  // [num_pages, page_size, num_kv_heads, head_dim_v]
   float k_scale = 1.0f, v_scale = 1.0f;
-  // Full slot -> slot of the half of the pool that this layer lives in (SWA layers); null: the slot itself.
+  // Token slot -> slot in the window half (sliding-window layers); null: the token slot itself.
   const int32_t* slot_map = nullptr;
 };
 
-// Where the heads of a page lie. Kernels take strides, so every layout is one code path.
+// Order of heads and tokens in a page. Kernels use strides, so all layouts share one code path.
 enum class KvLayout : uint8_t {
-  kTokenMajor,  // [page, token, head, dim] (NHD): a token's heads together; GPUs
-  kHeadMajor,   // [page, head, token, dim] (HND): a head's tokens together; CPUs read each head as one run
+  kTokenMajor,  // [page, token, head, dim] (NHD): heads of a token are contiguous; GPUs
+  kHeadMajor,   // [page, head, token, dim] (HND): tokens of a head are contiguous, which CPUs read as one run
 };
 
-// Pages 0..num_pages-1, zero-initialized; page 0 is the padding page: kernels read it for padded requests,
-// nothing may be stored there.
+// Pages 0..num_pages-1, initialized with zeros. Page 0 is the padding page: kernels read it for pad requests,
+// and nothing may be stored there.
 class KvPool {
  public:
   virtual ~KvPool() = default;
 
   // Throws Error(kInvalidArgument) for a layer that the pool does not have.
   virtual LayerKv layer(int layer_id) const = 0;
-  // The latent rows of an MLA pool: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows. Throws
-  // Error(kUnsupported) in pools that keep K and V.
+  // Latent rows of an MLA pool: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows. Throws
+  // Error(kUnsupported) for pools that store K and V.
   virtual TensorView latent(int layer_id) const = 0;
 
   int page_size() const { return page_size_; }
-  int num_pages() const { return num_pages_; }  // the padding page included
+  int num_pages() const { return num_pages_; }  // including the padding page
   int num_slots() const { return page_size_ * num_pages_; }
   DType dtype() const { return dtype_; }
-  // Bytes of K/V that one token takes over all layers.
+  // K/V bytes of one token, sum over all layers.
   virtual size_t bytes_per_token() const = 0;
 
  protected:
-  // Throws as check_pages; dtype is a float, or kU8 in a pool that has rows of bytes.
+  // Throws the errors of check_pages(). `dtype`: a float type, or kU8 for rows of bytes.
   KvPool(int page_size, int num_pages, DType dtype);
 
  private:
@@ -55,8 +56,9 @@ class KvPool {
 
 // Throws Error(kInvalidArgument) unless page_size is a power of two from 1 to 256.
 void check_page_size(int page_size);
-// The same, and unless num_pages holds the padding page and another, with slots that an int32 counts.
-void check_pages(int page_size, int num_pages, std::string_view who);
+// Checks page_size, and that num_pages is at least 2 and all slots fit into an int32. `pool`: name for
+// errors.
+void check_pages(int page_size, int num_pages, std::string_view pool);
 
 struct KvScales {
   float k = 1.0f, v = 1.0f;  // descales: x / scale is stored
@@ -71,14 +73,14 @@ class MhaKvPool : public KvPool {
     int head_dim_qk = 0;
     int head_dim_v = 0;
     int page_size = 16;
-    int num_pages = 0;  // the padding page included
+    int num_pages = 0;  // including the padding page
     DType dtype = DType::kBF16;
     KvLayout layout = KvLayout::kHeadMajor;
     Device device = {};
     std::vector<KvScales> scales = {};  // [num_layers], or empty: all 1
   };
-  // Throws Error(kInvalidArgument) for a geometry that is no pool, and Error(kOutOfMemory) with needed and
-  // free bytes before anything is mapped.
+  // Throws Error(kInvalidArgument) for an invalid geometry, and Error(kOutOfMemory) with needed and free
+  // bytes before memory is mapped.
   explicit MhaKvPool(const Config& config);
 
   LayerKv layer(int layer_id) const override;
@@ -86,7 +88,7 @@ class MhaKvPool : public KvPool {
   size_t bytes_per_token() const override;
   const Config& config() const { return config_; }
 
-  // Bytes that a pool takes, checked as in the constructor.
+  // Bytes of a pool. Checks the config as the constructor does.
   static size_t num_bytes(const Config& config);
 
  private:
@@ -94,8 +96,8 @@ class MhaKvPool : public KvPool {
   std::vector<Tensor> k_, v_;  // one per layer: [num_pages, page_size, num_kv_heads, head_dim]
 };
 
-// Multi-head latent attention: one row per token and layer. layer() gives it as K with one head, and its
-// first kv_lora_rank elements as V: both views share the storage. Of scaled rows they are bytes.
+// Multi-head latent attention: one row per token and layer. In layer(), K is the row with one head, and V is
+// the first kv_lora_rank elements of K; both views share the storage. Scaled rows are views of bytes.
 class MlaKvPool : public KvPool {
  public:
   struct Config {
@@ -106,9 +108,9 @@ class MlaKvPool : public KvPool {
     int num_pages = 0;
     DType dtype = DType::kBF16;  // kU8: scaled rows (kernels/kv_store/selected_rows.h)
     Device device = {};
-    std::vector<float> scales = {};  // [num_layers], or empty: all 1. K and V share the row, so they share it
+    std::vector<float> scales = {};  // [num_layers], or empty: all 1. K and V share the row and its scale
   };
-  // Throws as MhaKvPool.
+  // Throws the errors of MhaKvPool.
   explicit MlaKvPool(const Config& config);
 
   LayerKv layer(int layer_id) const override;

@@ -6,7 +6,7 @@
 namespace attend {
 namespace {
 
-// Its K/V is where the token slots are, so a cached page needs nothing else.
+// Its K/V is stored at the token slots, so a cached page needs no other data.
 class PagedGroup final : public CacheGroup {
  public:
   PagedGroup(ReqToTokenPool& rows, SlotAllocator& slots)
@@ -16,7 +16,7 @@ class PagedGroup final : public CacheGroup {
 
   int match(View<const PageId> prefix) const override { return static_cast<int>(prefix.size()); }
   bool can_skip() const override { return true; }
-  // Whole pages become the prefix cache's.
+  // The prefix cache owns whole pages.
   int grid() const override { return slots_.page_size(); }
   void begin(RequestRow row, int first_page, View<const PageId> pages, int) override {
     write_pages(row, first_page, pages);
@@ -33,13 +33,13 @@ class PagedGroup final : public CacheGroup {
     const bool done = after == before + 1 && before > 0
                           ? slots_.alloc_decode({&after, 1}, {&last, 1}, added)
                           : slots_.alloc_extend({&before, 1}, {&after, 1}, {&last, 1}, added);
-    ensure(done, "pages were free, and are not");
+    ensure(done, "too few free pages, although pages_to_evict() was 0");
     rows_.write(row, before, added);
   }
 
   void advance(RequestRow, int) override {}
 
-  // What is left of the last page stays the row's, and is filled anew.
+  // The row keeps the rest of the last page and fills it again.
   void rewind(RequestRow row, int num_before, int num_after) override {
     const auto none = View<TokenSlot>(scratch_).first(static_cast<size_t>(num_before - num_after));
     std::ranges::fill(none, TokenSlot());

@@ -13,7 +13,7 @@
 namespace attend {
 namespace {
 
-// Both halves of a 128-bit product, folded.
+// Returns the XOR of both halves of a 128-bit product.
 uint64_t mix(uint64_t a, uint64_t b) {
   const auto product = static_cast<unsigned __int128>(a) * b;
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
@@ -73,7 +73,7 @@ PrefixCache::PrefixCache(int page_size, EvictionPolicy policy)
       policy_(policy),
       evictable_(std::make_unique<EvictionHeap>()) {
   check_page_size(page_size);
-  // Prompts come from strangers, who must not be able to choose such that collide.
+  // Prompts are untrusted: a random seed prevents prompts that are chosen to collide.
   std::random_device random;
   hash_seed_ = (uint64_t{random()} << 32 | random()) | 1;
 }
@@ -85,7 +85,7 @@ PrefixLock PrefixCache::open(std::string_view salt) {
   if (added) {
     try {
       found->second = add_node();
-    } catch (...) {  // memory ran out
+    } catch (...) {  // out of memory
       starts_.erase(found);
       throw;
     }
@@ -98,7 +98,7 @@ PrefixLock PrefixCache::open(std::string_view salt) {
 int PrefixCache::match(PrefixLock& lock, View<const int32_t> keys, View<PageId> pages) {
   check_lock(lock);
   ensure(pages.size() >= keys.size() / page_size_, "prefix cache: ", keys.size(),
-         " keys to match: their pages do not fit into ", pages.size());
+         " keys to match: output for ", pages.size(), " pages is too short");
   int32_t node = lock.node_;
   size_t num_matched = 0;
   for (Step next = step_and_split(node, keys); next.node >= 0;
@@ -192,7 +192,7 @@ std::vector<PageId> PrefixCache::pages() const {
 
 void PrefixCache::check_lock(const PrefixLock& lock) const {
   ensure(lock.cache_ == this && lock.generation_ == generation_,
-         "prefix cache: a lock that is not of this cache, or of before it was dropped");
+         "prefix cache: lock of another cache, or from before drop()");
 }
 
 uint64_t PrefixCache::child_hash(int32_t parent, const int32_t* page) const {
@@ -237,7 +237,7 @@ int32_t PrefixCache::split(int32_t node, size_t num_pages) {
   first.end_page -= static_cast<int32_t>(second.pages.size() - num_pages);
   second.pages.erase(second.pages.begin(), pages_end);
   second.keys.erase(second.keys.begin(), second.keys.begin() + num_tokens);
-  // Whoever locked or used the end did so with the front.
+  // Locks and uses of the end also apply to the front.
   first.num_locks = second.num_locks;
   first.num_uses = second.num_uses;
   first.priority = second.priority;
@@ -252,7 +252,7 @@ int32_t PrefixCache::split(int32_t node, size_t num_pages) {
 int32_t PrefixCache::add_node() {
   if (unused_nodes_.empty()) {
     if (nodes_.size() == nodes_.capacity()) nodes_.reserve(std::max<size_t>(16, 2 * nodes_.size()));
-    // So that releasing a lock, which destructors do, never takes memory.
+    // Reserves memory, so that releasing a lock (in destructors) never allocates.
     evictable_->reserve(nodes_.size() + 1);
     unused_nodes_.reserve(nodes_.capacity());
     nodes_.emplace_back();
@@ -324,7 +324,7 @@ void PrefixCache::unlock(int32_t node) noexcept {
   }
 }
 
-// A node that has neither children nor locks any more.
+// Adds a node that no longer has children or locks.
 void PrefixCache::add_evictable(int32_t node) {
   if (at(node).parent >= 0)
     evictable_->push(node, key_of(at(node)));
@@ -374,15 +374,15 @@ void PrefixCache::check() const {
     ensure((node.parent < 0) == (num_pages == 0), "prefix cache: node ", i, " has ", num_pages, " pages");
     (node.num_locks > 0 ? num_locked : num_evictable) += num_pages;
     for (const PageId page : node.pages)
-      ensure(pages.insert(page).second, "prefix cache: page ", page, " is in it twice");
+      ensure(pages.insert(page).second, "prefix cache: page ", page, " occurs twice");
     const bool is_evictable = node.parent >= 0 && node.num_children == 0 && node.num_locks == 0;
     ensure(evictable_->contains(i) == is_evictable, "prefix cache: node ", i, " with ", node.num_children,
            " children and ", node.num_locks, " locks is ", is_evictable ? "not " : "",
-           "offered for eviction");
+           "in the eviction heap");
     num_evictable_nodes += is_evictable;
     if (node.parent < 0) {
       ensure(node.salt != nullptr && starts_.at(*node.salt) == i && node.end_page == 0, "prefix cache: node ",
-             i, " begins nowhere");
+             i, " is not the root of its namespace");
       continue;
     }
     const Node& parent = at(node.parent);
@@ -392,7 +392,7 @@ void PrefixCache::check() const {
     ensure(node.end_page == parent.end_page + num_pages, "prefix cache: node ", i, " ends at page ",
            node.end_page, ", its parent at ", parent.end_page);
     const Step found = step(node.parent, node.keys);
-    ensure(found.node == i, "prefix cache: node ", i, " can not be found");
+    ensure(found.node == i, "prefix cache: node ", i, " is not reachable from its parent");
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
     ensure(nodes_[i].num_children == num_children[i], "prefix cache: node ", i, " counts ",
@@ -405,7 +405,7 @@ void PrefixCache::check() const {
          num_locked);
   ensure(num_linked == children_.size() && num_evictable_nodes == evictable_->size(),
          "prefix cache: ", children_.size(), " links for ", num_linked, " nodes, ", evictable_->size(),
-         " of ", num_evictable_nodes, " offered for eviction");
+         " of ", num_evictable_nodes, " in the eviction heap");
   evictable_->check();
 }
 

@@ -8,8 +8,8 @@
 namespace attend {
 namespace {
 
-// A few changes of every row between two launches of an executor; one that launches less often copies whole
-// rows.
+// Stores a few changes per row between two launches of an executor. An executor that launches less often
+// copies whole rows.
 constexpr int kSharedWritesPerRow = 4;
 
 }  // namespace
@@ -17,7 +17,7 @@ constexpr int kSharedWritesPerRow = 4;
 ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len)
     : num_rows_(max_reqs + 1),
       max_context_len_(max_context_len),
-      // An arena hands out memory as it is touched, so a row costs what its longest request used.
+      // Arena memory is committed on first touch, so a row uses memory for its longest request only.
       table_(Arena(num_bytes(max_reqs, max_context_len), "ReqToTokenPool")
                  .allocate({num_rows_, max_context_len}, DType::kI32)),
       shared_writes_(kSharedWritesPerRow * num_rows_) {
@@ -59,7 +59,7 @@ void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slot
   ensure(first >= 0 && first <= max_context_len_ &&
              slots.size() <= static_cast<size_t>(max_context_len_ - first),
          "ReqToTokenPool: positions ", first, " to ", first + static_cast<int64_t>(slots.size()) - 1,
-         " of request row ", row, ": a row holds ", max_context_len_);
+         " of request row ", row, ": a row has ", max_context_len_, " positions");
   for (TokenSlot slot : slots)
     ensure(slot.value >= 0, "ReqToTokenPool: slot ", slot, " for request row ", row,
            ": slots are 0 or above");
@@ -89,7 +89,7 @@ size_t ReqToTokenPool::num_bytes(int max_reqs, int max_context_len) {
 
 void ReqToTokenPool::check_allocated(RequestRow row) const {
   ensure(row.value > 0 && row.value < num_rows_ && allocated_[static_cast<size_t>(row.value)],
-         "ReqToTokenPool: request row ", row, " is not taken");
+         "ReqToTokenPool: request row ", row, " is not in use");
 }
 
 }  // namespace attend

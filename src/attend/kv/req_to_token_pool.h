@@ -11,43 +11,42 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Positions first, .., first + count - 1 of a row.
+// Positions [first, first + count) of a row.
 struct RowRange {
   RequestRow row;
   int first = 0;
   int count = 0;
 };
 
-// int32 [num_rows, max_context_len] on the host, zero-initialized; row 0 is the padding row and is never
-// handed out, so a padded request reads slot 0, the padding page. Rows are reused last-freed first. Not
+// int32 [num_rows, max_context_len] on the host, initialized with zeros. Row 0 is the padding row and is
+// never allocated, so a pad request reads slot 0, the padding page. The last freed row is reused first. Not
 // thread-safe: the engine's owner thread writes it, and executors read it while the engine launches.
 //
-// Every executor reads it through DeviceRows (kv/storage/device_rows.h): this table on the CPU, a copy on a
-// GPU.
+// Executors read it through DeviceRows (kv/storage/device_rows.h): this table on the CPU, a copy on a GPU.
 class ReqToTokenPool {
  public:
-  // `max_reqs` rows besides the padding row. `max_context_len`: positions per row. Throws Error(kOutOfMemory)
-  // with needed and free bytes.
+  // Allocates `max_reqs` rows and the padding row, of `max_context_len` positions each. Throws
+  // Error(kOutOfMemory) with needed and free bytes.
   ReqToTokenPool(int max_reqs, int max_context_len);
 
-  // A free row, or nothing when all are taken.
+  // Allocates a row; nullopt if all are in use.
   std::optional<RequestRow> allocate();
-  // Throws Error(kInternal) for a row that is not taken. The row's entries are set back to 0.
+  // Frees a row and resets its entries to 0. Throws Error(kInternal) for a row that is not in use.
   void free(RequestRow row);
 
-  // Writes slots of positions first, first + 1, ... of a row. Throws Error(kInternal), changing nothing, for
-  // a row that is not taken, a position that a row does not have, or a negative slot.
+  // Writes slots of positions first, first + 1, ... of a row. Throws Error(kInternal) and changes nothing for
+  // a row that is not in use, a position out of range, or a negative slot.
   void write(RequestRow row, int first, View<const TokenSlot> slots);
-  // The same for slots of tokens that no step stores, since their K/V is there already: copies of the table
-  // find them by follow_shared().
+  // Like write(), for slots of cached tokens, which no step stores. Copies of the table receive them by
+  // follow_shared().
   void write_shared(RequestRow row, int first, View<const TokenSlot> slots);
-  // The slots of positions [0, max_context_len); all 0 in the padding row.
+  // Slots of positions [0, max_context_len); all 0 in the padding row.
   View<const TokenSlot> row(RequestRow row) const;
 
-  // Cursor of a copy that is complete now.
+  // Cursor of a copy that is up to date.
   int64_t shared_cursor() const { return shared_writes_.end(); }
-  // Calls `copy(RowRange)` for what a copy with this cursor lacks of the slots that write_shared() wrote, and
-  // moves the cursor: the ranges written since, or, where those are too many to be kept, all that rows hold.
+  // Calls `copy(RowRange)` for the ranges that write_shared() wrote after this cursor, and moves the cursor.
+  // If these are too many to be stored, calls it for all written positions of all rows.
   template <class Copy>
   void follow_shared(int64_t& cursor, const Copy& copy) const {
     if (shared_writes_.follow(cursor, copy)) return;
@@ -56,12 +55,12 @@ class ReqToTokenPool {
         copy(RowRange{RequestRow(row), 0, count});
   }
 
-  // All rows are free, whoever had them: for an owner who lost count.
+  // Frees all rows. For recovery from inconsistent bookkeeping.
   void reset();
 
   const TensorView& table() const { return table_.view(); }
   int max_context_len() const { return max_context_len_; }
-  int num_rows() const { return num_rows_; }  // the padding row included
+  int num_rows() const { return num_rows_; }  // including the padding row
   int num_free() const { return static_cast<int>(free_.size()); }
 
   static size_t num_bytes(int max_reqs, int max_context_len);
@@ -74,7 +73,7 @@ class ReqToTokenPool {
   Tensor table_;
   std::vector<RequestRow> free_;
   std::vector<bool> allocated_;
-  std::vector<int> num_written_;  // by row: positions from the first on that are not known to be 0
+  std::vector<int> num_written_;  // by row: number of first positions that may be nonzero
   ChangeLog<RowRange> shared_writes_;
 };
 

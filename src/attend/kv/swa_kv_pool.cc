@@ -55,7 +55,7 @@ LayerKv SwaKvPool::layer(int layer_id) const {
 
 TensorView SwaKvPool::latent(int layer_id) const {
   fail(ErrorCode::kUnsupported, "latent rows of layer ", layer_id,
-       ": SwaKvPool keeps K and V, only MlaKvPool has them");
+       ": SwaKvPool stores K and V, only MlaKvPool has latent rows");
 }
 
 size_t SwaKvPool::bytes_per_token() const { return full_.bytes_per_token() + swa_.bytes_per_token(); }

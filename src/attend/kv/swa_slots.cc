@@ -12,7 +12,7 @@
 namespace attend {
 namespace {
 
-// More pages than this are uploaded faster as one copy of the whole map.
+// Above this number of pages, one copy of the whole map is faster.
 constexpr int kMaxMovedPages = 1024;
 
 }  // namespace
@@ -25,18 +25,18 @@ SwaSlots::SwaSlots(int page_size, int num_pages, int num_swa_pages)
   check_pages(page_size, num_pages, "SwaSlots");
   check_pages(page_size, num_swa_pages, "SwaSlots");
   const int64_t num_slots = int64_t{num_pages} * page_size;
-  // An arena hands out memory as it is touched.
+  // Arena memory is committed on first touch.
   map_ = Arena(num_bytes(page_size, num_pages), "SwaSlots").allocate({num_slots}, DType::kI32);
   free_pages_.reserve(static_cast<size_t>(num_swa_pages));
   ref_counts_.resize(static_cast<size_t>(num_pages));
-  idle_.resize(static_cast<size_t>(num_pages));
+  unused_.resize(static_cast<size_t>(num_pages));
   reset();
 }
 
 void SwaSlots::reset() {
   std::ranges::fill(map_.span<int32_t>(), 0);
   std::ranges::fill(ref_counts_, 0);
-  idle_[0] = {};
+  unused_[0] = {};
   num_unused_ = 0;
   free_pages_.clear();
   for (int32_t page = num_swa_pages_ - 1; page > 0; --page) free_pages_.emplace_back(page);
@@ -51,7 +51,7 @@ bool SwaSlots::map(View<const TokenSlot> slots) {
            page_size_, " to ", num_pages_ * page_size_ - 1, ", those before are the padding page");
     return page != std::exchange(last, page) && !is_mapped(page);
   };
-  // Slots of a page come one after another, so a page is counted once.
+  // Slots of a page are adjacent, so each page is counted once.
   for (const TokenSlot slot : slots) num_new += is_new(slot);
   if (num_new > num_available_pages()) return false;
   last = {};
@@ -79,13 +79,13 @@ void SwaSlots::drop(View<const PageId> pages) {
 }
 
 void SwaSlots::replace(PageId from, PageId to) {
-  ensure(from != to, "SwaSlots: page ", from, " in place of itself");
+  ensure(from != to, "SwaSlots: page ", from, " replaced by itself");
   const PageId one[] = {to}, other[] = {from};
   check_page_ids(one);
   check_page_ids(other);
   ensure(ref_count(from) > 0, "SwaSlots: no request references page ", from);
   if (!is_mapped(to)) {
-    ensure(ref_count(from) == 1, "SwaSlots: page ", from, " is another request's too");
+    ensure(ref_count(from) == 1, "SwaSlots: page ", from, " has references of other requests");
     set_window_page(to, first_slot(from) / page_size_);
     std::fill_n(page_entries(from), page_size_, 0);
     std::swap(ref_count(from), ref_count(to));
@@ -98,8 +98,9 @@ void SwaSlots::replace(PageId from, PageId to) {
 
 void SwaSlots::forget(View<const PageId> pages) {
   check_page_ids(pages);
-  for (const PageId page : pages) ensure(ref_count(page) == 0, "SwaSlots: free page ", page, " is held");
-  // Backwards, so that the first page comes out first.
+  for (const PageId page : pages)
+    ensure(ref_count(page) == 0, "SwaSlots: free page ", page, " is referenced");
+  // In reverse order, so that the first page is allocated first.
   for (size_t i = pages.size(); i-- > 0;) {
     if (!is_mapped(pages[i])) continue;
     unlink(pages[i]);
@@ -134,19 +135,20 @@ void SwaSlots::check_conservation() const {
       ensure(page_entries(page)[i] == (first != 0 ? first + i : 0), "SwaSlots: page ", page,
              " is mapped in part");
     ensure(ref_count(page) >= 0 && (first != 0 || ref_count(page) == 0), "SwaSlots: page ", page,
-           " without a window page has ", ref_count(page), " holders");
+           " without a window page has ", ref_count(page), " references");
     if (first == 0) continue;
     count(first / page_size_, "mapped");
     num_unused += ref_count(page) == 0;
   }
-  ensure(std::find(seen.begin() + 1, seen.end(), false) == seen.end(), "SwaSlots: a window page is lost");
+  ensure(std::find(seen.begin() + 1, seen.end(), false) == seen.end(),
+         "SwaSlots: a window page is neither free nor mapped");
   int num_listed = 0;
-  for (int32_t id = idle_[0].after; id != 0 && num_listed <= num_unused_; ++num_listed) {
-    ensure(is_mapped(PageId(id)) && ref_count(PageId(id)) == 0, "SwaSlots: page ", id, " is not idle");
-    id = idle_[static_cast<size_t>(id)].after;
+  for (int32_t id = unused_[0].after; id != 0 && num_listed <= num_unused_; ++num_listed) {
+    ensure(is_mapped(PageId(id)) && ref_count(PageId(id)) == 0, "SwaSlots: page ", id, " is not unused");
+    id = unused_[static_cast<size_t>(id)].after;
   }
   ensure(num_listed == num_unused_ && num_unused == num_unused_, "SwaSlots: ", num_unused,
-         " unreferenced pages, ", num_listed, " in the list, counted are ", num_unused_);
+         " unreferenced pages, ", num_listed, " in the list, but a count of ", num_unused_);
 }
 
 size_t SwaSlots::num_bytes(int page_size, int num_pages) {
@@ -170,7 +172,7 @@ void SwaSlots::set_window_page(PageId page, int32_t window_page) {
 
 int32_t SwaSlots::allocate_window_page() {
   if (free_pages_.empty()) {
-    const PageId oldest(idle_[0].after);
+    const PageId oldest(unused_[0].after);
     unlink(oldest);
     give_back(oldest);
   }
@@ -185,17 +187,17 @@ void SwaSlots::give_back(PageId page) {
 }
 
 void SwaSlots::add_unused(PageId page) {
-  Links& head = idle_[0];
-  idle_[static_cast<size_t>(page.value)] = {.before = head.before, .after = 0};
-  idle_[static_cast<size_t>(head.before)].after = page.value;
+  Links& head = unused_[0];
+  unused_[static_cast<size_t>(page.value)] = {.before = head.before, .after = 0};
+  unused_[static_cast<size_t>(head.before)].after = page.value;
   head.before = page.value;
   ++num_unused_;
 }
 
 void SwaSlots::unlink(PageId page) {
-  const Links links = idle_[static_cast<size_t>(page.value)];
-  idle_[static_cast<size_t>(links.before)].after = links.after;
-  idle_[static_cast<size_t>(links.after)].before = links.before;
+  const Links links = unused_[static_cast<size_t>(page.value)];
+  unused_[static_cast<size_t>(links.before)].after = links.after;
+  unused_[static_cast<size_t>(links.after)].before = links.before;
   --num_unused_;
 }
 

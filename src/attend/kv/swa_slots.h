@@ -1,4 +1,4 @@
-// SwaSlots: which page of a pool's sliding-window half stands behind each page of its full half.
+// SwaSlots: maps each page of a pool's full half to a page of its window half.
 #pragma once
 
 #include <cstdint>
@@ -11,50 +11,48 @@
 
 namespace attend {
 
-// A request's tokens have slots of the full half for as long as it runs. Layers with a window read the last
-// tokens alone, so a page of the full half has a window page from the step that stores its first token on,
-// and requests hold it while it is inside their windows. A window page that nobody holds is idle: what it has
-// stays good, for a request that starts behind a cached prefix, until the page is wanted for new tokens; the
-// one that is idle for longest goes first. Conserves: held + idle + free = all but the padding page.
+// A request's tokens have slots of the full half while it runs. Sliding-window layers read only the last
+// tokens. So a page of the full half gets a window page when its first token is stored, and requests
+// reference it while it is in their windows. A window page without references is unused: its content stays
+// valid for requests that begin after a cached prefix, until it is reused for new tokens, least recently used
+// first. Invariant: referenced + unused + free = all pages except the padding page.
 //
-// Pages named here are those of the full half. Every executor with a pool in two halves reads the map through
-// DeviceSlotMap (kv/storage/device_rows.h): the map itself on the CPU, a copy on a GPU. Entries of pages that
-// lost theirs may stay in a copy: kernels read keys inside the window only.
+// PageId arguments are pages of the full half. Executors with a pool of two halves read the map through
+// DeviceSlotMap (kv/storage/device_rows.h): this map on the CPU, a copy on a GPU. A copy may have stale
+// entries of pages that lost their window page, since kernels only read keys inside the window.
 //
-// Not thread-safe: the engine's owner thread writes it, and executors read it while the engine launches. What
-// no right engine passes throws Error(kInternal) and changes nothing.
+// Not thread-safe: the engine's owner thread writes it, and executors read it while the engine launches.
+// Arguments that no correct engine passes throw Error(kInternal) and change nothing.
 class SwaSlots {
  public:
-  // Pages of both halves, their padding pages included. Throws Error(kInvalidArgument) for sizes that are no
-  // pool's.
+  // Numbers of pages include the padding pages. Throws Error(kInvalidArgument) for invalid pool sizes.
   SwaSlots(int page_size, int num_pages, int num_swa_pages);
 
-  // Gives every page that holds one of the slots a window page, held once, unless it has one. Returns false,
-  // changing nothing, when too few are free or idle.
+  // Allocates a window page, with one reference, for each page that contains one of the slots and has none.
+  // Returns false and changes nothing if too few window pages are free or unused.
   [[nodiscard]] bool map(View<const TokenSlot> slots);
-  // One more request sees these pages, which have window pages.
+  // Adds a reference to the window pages of these pages.
   void hold(View<const PageId> pages);
-  // One request less does.
+  // Removes a reference.
   void drop(View<const PageId> pages);
-  // `to` has the same tokens as `from`, and takes its place in the request that holds `from`: with the window
-  // page that it has, or else with that of `from`.
+  // Moves the reference of the request that has `from` to `to`, a page with the same tokens. `to` keeps its
+  // window page if it has one, otherwise it gets that of `from`.
   void replace(PageId from, PageId to);
-  // The pages are free in the full half: gives back what window pages they have. Nobody may hold them.
+  // Frees the window pages of these pages, which are free in the full half and have no references.
   void forget(View<const PageId> pages);
-  // Forgets everything, whoever held it.
+  // Frees all window pages, regardless of references.
   void reset();
 
   bool is_mapped(PageId page) const { return first_slot(page) != 0; }
-  // Slot 0, of the padding page, for a slot of a page that has no window page.
+  // Returns the slot in the window half; slot 0 (padding page) if the page has no window page.
   SwaSlot translate(TokenSlot slot) const;
-  // The same for the slots of a step; -1 stays -1. `translated`: as many.
+  // Translates the slots of a step; -1 stays -1. `translated`: [slots.size()].
   void translate(View<const TokenSlot> slots, View<int32_t> translated) const;
 
-  // Cursor of a copy of the map that is complete now.
+  // Cursor of a copy of the map that is up to date.
   int64_t moved_cursor() const { return moved_pages_.end(); }
-  // Calls `copy(first_slot, end_slot)` for the entries that a copy with this cursor lacks of pages to which
-  // replace() gave window pages, and moves the cursor: page by page, or, where the pages are too many to be
-  // kept, the whole map.
+  // Calls `copy(first_slot, end_slot)` for each page that got a window page from replace() after this cursor,
+  // and moves the cursor. If the pages are too many to be stored, calls it once for the whole map.
   template <class Copy>
   void follow_moved(int64_t& cursor, const Copy& copy) const {
     const auto copy_page = [&](PageId page) {
@@ -72,14 +70,14 @@ class SwaSlots {
   int num_total_pages() const { return num_swa_pages_ - 1; }  // without the padding page
   int num_referenced_pages() const { return num_total_pages() - num_available_pages(); }
 
-  // Throws Error(kInternal) unless every window page but the padding page is either free, once, or stands
-  // behind one page, and idle are those that nobody holds.
+  // Throws Error(kInternal) unless each window page except the padding page is free or mapped by exactly one
+  // page, and the unused ones are those without references.
   void check_conservation() const;
 
   static size_t num_bytes(int page_size, int num_pages);
 
  private:
-  // A list of idle pages, through the pages themselves; page 0 is its head.
+  // Intrusive list of pages with unused window pages; page 0 is the head.
   struct Links {
     int32_t before = 0, after = 0;
   };
@@ -99,9 +97,9 @@ class SwaSlots {
   Tensor map_;
   std::vector<PageId> free_pages_;   // of the window half
   std::vector<int32_t> ref_counts_;  // by page
-  std::vector<Links> idle_;          // by page; in the order in which they became idle
+  std::vector<Links> unused_;        // by page; least recently used first
   int num_unused_ = 0;
-  ChangeLog<PageId> moved_pages_;  // to these, by replace()
+  ChangeLog<PageId> moved_pages_;  // pages that got a window page from replace()
 };
 
 }  // namespace attend

@@ -17,9 +17,9 @@ class WindowGroup final : public CacheGroup {
     scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
   }
 
-  // Every page that the query after the prefix sees has a window page.
+  // Requires a window page for each page in the window of the query after the prefix.
   int match(View<const PageId> prefix) const override {
-    int usable = 0, first_mapped = 0;  // of the run of mapped pages that ends here
+    int usable = 0, first_mapped = 0;  // first_mapped: start of the current run of mapped pages
     for (int end = 1; end <= static_cast<int>(prefix.size()); ++end) {
       if (!slots_.is_mapped(prefix[static_cast<size_t>(end) - 1])) first_mapped = end;
       if (first_mapped <= first_page_in_window(end * slots_.page_size())) usable = end;
@@ -27,7 +27,7 @@ class WindowGroup final : public CacheGroup {
     return usable;
   }
 
-  // After a longer prefix the row's window would be another.
+  // A longer prefix would change the row's window.
   bool can_skip() const override { return false; }
   int grid() const override { return 1; }
 
@@ -46,7 +46,7 @@ class WindowGroup final : public CacheGroup {
   void grow(RequestRow row, int num_before, int num_after, const NewTokens&) override {
     const auto added =
         rows_.row(row).subspan(static_cast<size_t>(num_before), static_cast<size_t>(num_after - num_before));
-    ensure(slots_.map(added), "window pages were there, and are not");
+    ensure(slots_.map(added), "too few window pages, although pages_to_evict() was 0");
   }
 
   void advance(RequestRow row, int num_computed) override {
@@ -58,7 +58,7 @@ class WindowGroup final : public CacheGroup {
         page_ids(row, ceil_div(num_after, slots_.page_size()), ceil_div(num_before, slots_.page_size())));
   }
 
-  void snapshot(RequestRow, int) override {}  // window pages are kept for as long as there is room
+  void snapshot(RequestRow, int) override {}  // unused window pages stay valid until they are reused
 
   void replace(RequestRow row, int first_page, View<const PageId> from, View<const PageId> to) override {
     const auto first_replaced = static_cast<size_t>(std::max(0, first_held(row) - first_page));
@@ -97,7 +97,7 @@ class WindowGroup final : public CacheGroup {
     const int page_size = slots_.page_size();
     return PageId(rows_.row(row)[static_cast<size_t>(page * page_size)].value / page_size);
   }
-  // Pages [first, end) of a row, until the next call.
+  // Pages [first, end) of a row. Valid until the next call.
   View<const PageId> page_ids(RequestRow row, int first, int end) {
     scratch_.clear();
     for (int page = first; page < end; ++page) scratch_.push_back(page_of(row, page));

@@ -41,7 +41,7 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
                      spec_.zero_centered_norms);
     modules_[i]->add_slots(layer);
   }
-  // The head is linear, so its input may be scaled in place of the logits.
+  // The head is linear, so the final norm's weights are scaled instead of the logits.
   if (spec_.final_norm)
     top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight, spec_.final_logit_scale);
   if (has_lm_head_)
@@ -63,19 +63,19 @@ int DecoderModel::num_positions(const BatchLimits& limits) const {
 }
 
 DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
-  const auto of = [&](int64_t width, size_t element_bytes) {
+  const auto padded_bytes = [&](int64_t width, size_t element_bytes) {
     return 1.0 * limits.max_tokens * static_cast<double>(width) * static_cast<double>(element_bytes) + 64.0;
   };
   const size_t element_bytes = size_of(placement_.dtype);
   Sizes sizes{
-      .stream = of(spec_.hidden_size, element_bytes),
-      .partial_squares =
-          of(kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
+      .stream = padded_bytes(spec_.hidden_size, element_bytes),
+      .partial_squares = padded_bytes(
+          kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
       .scratch = 0.0,
       .workspace = 0.0};
   for (const auto& module : modules_) {
     double bytes = 0.0;
-    for (const int64_t width : module->scratch_widths()) bytes += of(width, element_bytes);
+    for (const int64_t width : module->scratch_widths()) bytes += padded_bytes(width, element_bytes);
     sizes.scratch = std::max(sizes.scratch, bytes);
   }
   int64_t widest = 0;
@@ -98,7 +98,7 @@ double DecoderModel::prepared_bytes(const BatchLimits& limits) {
 
 void DecoderModel::prepare(const BatchLimits& limits) {
   require(limits.max_tokens >= 1 && limits.max_kv_tokens >= 1, "limits of ", limits.max_tokens,
-          " tokens a step and ", limits.max_kv_tokens, " of K/V: a model needs at least 1 of each");
+          " tokens per step and ", limits.max_kv_tokens, " of K/V: a model requires at least 1 of each");
   const Sizes bytes = sizes(limits);
   const Device device = placement_.device;
   arena_.emplace(

@@ -1,10 +1,11 @@
-// DecoderModel: walks the layers of a spec.
+// DecoderModel: the model of a ModelSpec.
 //
 //   residual = embedding[ids], scaled; with learned positions norm(embedding[ids] + positions[p] + types[0])
 //   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
 //   logits = norm(residual)[rows] Whead, capped
 //
-// before and after are norms, or nothing. Layers with norms of the stream: residual = norm(residual + ..).
+// before and after are norms or the identity. With NormPlacement::of_stream, a sublayer computes
+// residual = norm(residual + sublayer(residual)).
 #pragma once
 
 #include <memory>
@@ -38,11 +39,11 @@ class DecoderModel : public LoadableModel {
   double prepared_bytes(const BatchLimits& limits) override;
 
  private:
-  // What prepare() carves out of one arena, in bytes that do not overflow.
+  // Bytes that prepare() allocates from one arena, as doubles, which do not overflow.
   struct Sizes {
-    double stream;  // one of residual, scratch and gathered rows
+    double stream;  // each of residual, scratch and gathered rows
     double partial_squares;
-    double scratch;  // of the module that takes the most
+    double scratch;  // largest of all modules
     double workspace;
   };
   Sizes sizes(const BatchLimits& limits);
@@ -59,7 +60,7 @@ class DecoderModel : public LoadableModel {
 
   Weight embedding_, positions_, token_types_;
   kernels::LayerNorm embedding_norm_;
-  std::vector<std::unique_ptr<Module>> modules_;  // mixer and MLP of each layer, in their order
+  std::vector<std::unique_ptr<Module>> modules_;  // mixer and MLP of each layer, in layer order
   kernels::Norm final_norm_;
   Linear head_;
   LoadedWeights weights_;
@@ -67,12 +68,12 @@ class DecoderModel : public LoadableModel {
   BatchLimits limits_;
   std::optional<Arena> arena_;
   kernels::Residual::Memory stream_memory_;
-  std::optional<kernels::Residual> residual_;  // of the last forward()
+  std::optional<kernels::Residual> residual_;  // stream of the last forward()
   TensorView scratch_;
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;
-  std::vector<RopeRows> rope_rows_;  // of the step
-  Tensor token_types_by_token_;      // int32 [max_tokens] on the device: 0, where there are types
+  std::vector<RopeRows> rope_rows_;  // rows of the step, one entry per rope set
+  Tensor token_types_by_token_;      // int32 [max_tokens] of zeros on the device, for learned positions
 };
 
 }  // namespace attend

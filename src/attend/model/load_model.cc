@@ -16,7 +16,7 @@ LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization
                            const ModelPlacement& placement) {
   if (placement.device.type == DeviceType::kCpu) {
     LoadedWeights weights = map_weights(slots, quantization, std::move(files), progress);
-    // What was read last may have been written while the other files were read.
+    // Files may have changed between the reads of the first and the last one.
     weights.files->check_unchanged();
     return weights;
   }

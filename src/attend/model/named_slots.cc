@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// Whether the files have a tensor of the weight "a.b.weight", plain or quantized.
+// Returns whether the files have the weight "a.b.weight", with or without quantization.
 bool has_weight(const CheckpointTensors& files, std::string stem) {
   stem.resize(stem.size() - std::string_view(".weight").size());
   constexpr std::string_view kEndings[] = {".weight", ".weight_packed", ".qweight"};
@@ -18,8 +18,8 @@ bool has_weight(const CheckpointTensors& files, std::string stem) {
       kEndings, [&](std::string_view ending) { return files.contains(stem + std::string(ending)); });
 }
 
-// By the names that the files have. Tools that quantize experts one by one leave a tensor of each, where the
-// model as it was published has one of all.
+// Sets the names of parts to those in the files. Tools that quantize each expert write one tensor per expert,
+// also for models with one tensor for all experts.
 void name_parts(std::vector<WeightSlot>& slots, WeightPrefixes prefixes, const CheckpointTensors& files) {
   for (WeightSlot& slot : slots)
     for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_per_expert})
@@ -40,7 +40,7 @@ NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placeme
   const WeightPrefixes prefixes =
       files != nullptr ? find_prefixes(architecture.names, architecture.prefixes, *files) : WeightPrefixes();
   const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefixes);
-  // A file that holds a head although the config ties it wins, as in transformers.
+  // If the files have a head, it is used even if the config ties embeddings, as in transformers.
   const bool own_head = !spec.tie_word_embeddings || (files != nullptr && has_weight(*files, head));
   NamedSlots named{.model = make_model(spec, placement, own_head), .slots = {}, .prefixes = prefixes};
   named.slots = named.model->weight_slots();

@@ -11,7 +11,7 @@
 namespace attend {
 namespace {
 
-// Above what any model has, below where products of two leave int64.
+// Larger than the sizes of any model, and small enough that products of two fit int64.
 constexpr int kMaxExtent = 1 << 30;
 
 const ModelArchitecture& read_architecture(const JsonNode& json) {
@@ -21,18 +21,19 @@ const ModelArchitecture& read_architecture(const JsonNode& json) {
   return find_architecture(names->at(size_t{0}).string(), names->where());
 }
 
-// A size that has to be there, or that is `missing` when it is not.
+// Reads a size. If it is absent, returns `missing`; if that is 0, the field is required.
 int read_size(const JsonNode& json, const char* key, int missing, int largest = kMaxExtent) {
   return missing == 0 ? json.integer(key, 1, largest) : json.find_integer(key, 1, largest).value_or(missing);
 }
 
-// transformers wrote torch_dtype and now writes dtype.
+// Old versions of transformers write torch_dtype, new ones dtype.
 DType read_dtype(const JsonNode& json) {
   const char* key = json.has("dtype") ? "dtype" : "torch_dtype";
   const std::string name = json.find_string(key).value_or("float32");
   for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16})
     if (name == to_string(dtype)) return dtype;
-  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has float32, float16, bfloat16");
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name,
+       "\": attend supports float32, float16, bfloat16");
 }
 
 kernels::Activation read_activation(const JsonNode& json, const ConfigDefaults& defaults) {
@@ -40,17 +41,17 @@ kernels::Activation read_activation(const JsonNode& json, const ConfigDefaults& 
   const std::string name = json.find_string(key).value_or(std::string(defaults.activation));
   if (name == "silu") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh") return kernels::Activation::kGeluTanh;
-  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend has silu, gelu_pytorch_tanh");
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend supports silu, gelu_pytorch_tanh");
 }
 
-// transformers wrote image_token_index and now writes image_token_id.
+// Old versions of transformers write image_token_index, new ones image_token_id.
 int32_t read_image_token(const JsonNode& json, const ConfigDefaults& defaults) {
   for (const char* key : {"image_token_id", "image_token_index"})
     if (const auto token = json.find(key)) return token->token_id();
   return defaults.image_token_id;
 }
 
-// One token id or an array of them.
+// Accepts one token id or an array of ids.
 void add_eos_tokens(const JsonNode& json, std::vector<int32_t>& ids) {
   const auto field = json.find("eos_token_id");
   if (!field) return;
@@ -96,7 +97,7 @@ GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults
 
 MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults) {
   constexpr int kMaxExperts = kernels::kMaxExperts, kMaxPerToken = kernels::kMaxExpertsPerToken;
-  // transformers takes either name.
+  // transformers accepts both names.
   const char* key = defaults.num_experts_key != nullptr ? defaults.num_experts_key
                     : json.has("num_experts")           ? "num_experts"
                                                         : "num_local_experts";
@@ -106,16 +107,17 @@ MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults) {
   const std::string top_k_key = by_alias ? alias : "num_experts_per_tok";
   const int top_k = read_size(json, top_k_key.c_str(), defaults.top_k, 1 << 16);
   if (num_experts > kMaxExperts)
-    fail(ErrorCode::kUnsupported, json.where(key), " ", num_experts, ": attend routes among at most ",
+    fail(ErrorCode::kUnsupported, json.where(key), " ", num_experts, ": attend supports at most ",
          kMaxExperts, " experts");
   if (top_k > num_experts)
     fail(ErrorCode::kCorruptFile, json.where(top_k_key), " ", top_k, ": expected 1 to ", num_experts,
-         ", the experts there are");
+         ", the number of experts");
   if (top_k > kMaxPerToken)
-    fail(ErrorCode::kUnsupported, json.where(top_k_key), " ", top_k, ": attend gives a token at most ",
-         kMaxPerToken, " experts");
+    fail(ErrorCode::kUnsupported, json.where(top_k_key), " ", top_k, ": attend supports at most ",
+         kMaxPerToken, " experts per token");
   if (const std::string name = json.find_string("hidden_act").value_or("silu"); name != "silu")
-    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name, "\": attend has experts with silu");
+    fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name,
+         "\": attend supports experts with silu");
   const std::string size_key(defaults.intermediate_key);
   return {.num_experts = num_experts,
           .top_k = top_k,
@@ -178,7 +180,7 @@ ModelSpec read_config(const std::filesystem::path& path) { return read_config(*o
 
 ModelSpec read_config(const Checkpoint& checkpoint) {
   ModelSpec spec = read_spec(checkpoint.config());
-  // ModelOpt wrote a file of its own before it wrote config.json.
+  // Old versions of ModelOpt write a separate file instead of config.json.
   if (spec.quantization.storage == WeightStorage::kPlain)
     if (const auto json = checkpoint.find(CheckpointDocument::kQuantization))
       spec.quantization = read_modelopt_quantization(json->at("quantization"));

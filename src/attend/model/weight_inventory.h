@@ -1,4 +1,4 @@
-// WeightInventory: how a model's weights are stored and what they will take, known before they are read.
+// WeightInventory: stored formats and memory sizes of a model's weights, before they are loaded.
 #pragma once
 
 #include <vector>
@@ -10,19 +10,18 @@ namespace attend {
 
 class WeightInventory {
  public:
-  // Counts the weights of `checkpoint`, which outlives this; null: dummy weights. For a model whose config
-  // has quantized weights it opens the tensors, whose entries decide which are: throws as open_tensors()
-  // does, and as quantize_dummy_tensors() does.
+  // Counts the weights of `checkpoint`, which must outlive this object; nullptr: dummy weights. If the config
+  // has quantized weights, opens the tensors to determine which weights are quantized. Throws as
+  // open_tensors() and quantize_dummy_tensors() do.
   explicit WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint = nullptr);
 
-  // Bytes that they take on a GPU where plain ones are `dtype`, at most. Throws Error(kNotFound) for files of
-  // quantized weights that are not there.
+  // Upper bound of the bytes on a GPU, with weights that are not quantized as `dtype`. Throws
+  // Error(kNotFound) if weights are quantized and files are missing.
   size_t device_bytes(DType dtype) const;
-  // Bytes that are copied on the CPU, since the files have them in another order, at most; the others are
-  // mapped. Without files all count as plain.
+  // Upper bound of the bytes that are copied on the CPU, since kernels require another layout; others are
+  // mapped. Without files, weights count as not quantized.
   size_t copied_bytes() const;
-  // stored_formats() of a model whose config.json speaks of quantized weights; of others, and where the
-  // directory has no files, nothing.
+  // stored_formats() of a model with quantization_config. Empty for other models and without files.
   const std::vector<StoredFormat>& formats() const { return formats_; }
 
  private:
@@ -32,7 +31,7 @@ class WeightInventory {
   Quantization quantization_;
   DType dtype_;
   NamedSlots named_;
-  bool has_files_ = false;  // that were opened
+  bool has_files_ = false;  // whether the files were opened
   std::vector<StoredFormat> formats_;
 };
 

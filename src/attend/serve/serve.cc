@@ -1,6 +1,7 @@
 #include "attend/serve/serve.h"
 
 #include "attend/base/log.h"
+#include "attend/serve/formats/choose_format.h"
 #include "attend/serve/http/drain.h"
 #include "attend/serve/http/memory.h"
 #include "attend/serve/protocols/errors.h"
@@ -12,6 +13,7 @@ namespace {
 void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeout,
          const std::function<void()>& on_ready) {
   Drain drain(server, api, drain_timeout);
+  server.defer_signals();
   on_ready();
   server.run([&](HttpRequest request,
                  std::shared_ptr<Exchange> exchange) { api.handle(std::move(request), std::move(exchange)); },
@@ -26,18 +28,37 @@ HttpOptions with_error_body(HttpOptions options) {
   return options;
 }
 
+// Name of the choice by the chat template, as in SGLang and vLLM.
+constexpr std::string_view kAuto = "auto";
+
 // Selects the formats of calls and reasoning from the options, otherwise from the chat template.
 ChatFormats choose_formats(const ServeOptions& options, const std::optional<ChatTemplate>& chat) {
   ChatFormats formats;
-  if (!options.reasoning_parser.empty())
-    formats.reasoning = &parse_reasoning_format(options.reasoning_parser);
-  if (!options.tool_call_parser.empty())
+  std::string tools_reason = "--tool-call-parser " + options.tool_call_parser;
+  if (!options.tool_call_parser.empty() && options.tool_call_parser != kAuto) {
     formats.tools = &parse_tool_format(options.tool_call_parser);
-  else if (chat)
-    formats.tools = find_tool_format(chat->source());
-  if (formats.tools)
-    log_info("parsing tool calls in the format of ", formats.tools->name(),
-             options.tool_call_parser.empty() ? ", by the chat template" : "");
+  } else if (chat) {
+    ToolChoiceByTemplate choice = choose_tool_format(*chat);
+    formats.tools = choice.format;
+    tools_reason = std::move(choice.reason);
+  } else {
+    tools_reason = "the model has no chat template";
+  }
+  if (!formats.tools) formats.tools_reason = tools_reason;
+  log_info("tool calls: ", formats.tools ? formats.tools->name() : "none", " (", tools_reason, ")");
+  std::string reasoning_reason = "--reasoning-parser " + options.reasoning_parser;
+  if (!options.reasoning_parser.empty() && options.reasoning_parser != kAuto) {
+    if (options.reasoning_parser != "none")
+      formats.reasoning = &parse_reasoning_format(options.reasoning_parser);
+  } else if (chat) {
+    ReasoningChoiceByTemplate choice = choose_reasoning_format(*chat);
+    formats.reasoning = choice.format;
+    reasoning_reason = std::move(choice.reason);
+  } else {
+    reasoning_reason = "the model has no chat template";
+  }
+  log_info("reasoning: ", formats.reasoning ? formats.reasoning->name() : "part of the text", " (",
+           reasoning_reason, ")");
   return formats;
 }
 
@@ -47,9 +68,10 @@ void serve(const ServeOptions& options) {
   const MemoryReserve reserve;
   HttpServer server(with_error_body(options.http));
   std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
-  const ChatFormats formats = choose_formats(options, chat);
+  ChatFormats formats = choose_formats(options, chat);
   const GrammarOptions grammars{.library = GrammarLibrary::load(options.grammar_library_path),
                                 .limits = options.grammar_limits};
+  formats.grammars = grammars.library.available();
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
   {
     Api api(*engine, std::move(chat), formats, grammars, options.api, server,

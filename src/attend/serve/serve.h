@@ -18,9 +18,9 @@ struct ServeOptions {
   EngineProgress progress;
   HttpOptions http;
   ApiOptions api;
-  std::string chat_template;                   // see ChatTemplate::find
-  std::string tool_call_parser;                // see parse_tool_format; empty: from the chat template
-  std::string reasoning_parser;                // empty: reasoning is part of the text
+  std::string chat_template;     // see ChatTemplate::find
+  std::string tool_call_parser;  // see parse_tool_format; empty: see choose_tool_format
+  std::string reasoning_parser;  // "none", or see parse_reasoning_format; empty: see choose_reasoning_format
   std::filesystem::path grammar_library_path;  // see GrammarLibrary::load
   GrammarLimits grammar_limits;
   std::chrono::milliseconds drain_timeout{30'000};  // time for active requests after SIGTERM

@@ -10,33 +10,34 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// How the elements of a weight are stored. Every GEMM takes every format, by a fast kernel or by a correct
+// Storage format of a weight's elements. Every GEMM supports every format, with a fast kernel or a generic
 // one.
 //
-// The others hold codes q, and a scale of each group of group_outs x group_ins neighboring elements, whose
-// last groups may be smaller. Where group_outs is not 1, and in 8 bits, scales are f32.
+// Formats other than kPlain store codes q and a scale per group of group_outs x group_ins neighboring
+// elements. The last groups may be smaller. Scales are f32 in 8-bit formats and if group_outs is not 1.
 enum class WeightFormat : uint8_t {
-  kPlain,  // data holds them: f32, f16 or bf16 [out_features, in_features], contiguous; no scales
-  // w = q * scale. data: fp8_e4m3 [out_features, in_features], contiguous, without NaN. A group of all is a
-  // scale per tensor, one of an output feature a scale per channel; else group_ins is a multiple of 16.
+  kPlain,  // data: f32, f16 or bf16 [out_features, in_features], contiguous; no scales
+  // w = q * scale. data: fp8_e4m3 [out_features, in_features], contiguous, without NaN. A group is the whole
+  // tensor (per-tensor scale), one output feature (per-channel scale), or a block with group_ins a multiple
+  // of 16.
   kFp8,
-  // w = q * scale. data: int8 [out_features, in_features], contiguous; groups as of kFp8.
+  // w = q * scale. data: int8 [out_features, in_features], contiguous; groups as for kFp8.
   kInt8,
-  // w = (q - zero) * scale. data: u8 [out_features, in_features / 2], contiguous: of two neighboring inputs
-  // the first one's 4 bits are the lower ones. group_outs is 1, group_ins a multiple of 32 that divides
-  // in_features. scales: f32, f16 or bf16. zeros: u8 of their shape; empty: 8.
+  // w = (q - zero) * scale. data: u8 [out_features, in_features / 2], contiguous: the low 4 bits are the
+  // first of two neighboring inputs. group_outs is 1, group_ins a multiple of 32 that divides in_features.
+  // scales: f32, f16 or bf16. zeros: u8 with the shape of scales; empty: 8.
   kInt4,
-  // w = e2m1(q) * 2^(scale - 127): as kInt4 with q = sign, two bits of exponent, one of mantissa; scales: u8
-  // below 255, group_ins 32.
+  // w = e2m1(q) * 2^(scale - 127). Layout of kInt4; q has a sign bit, two exponent bits and a mantissa bit.
+  // scales: u8 below 255, group_ins is 32.
   kMxFp4,
 };
-// "plain", "fp8", "int8", "int4", "mxfp4"
+// Returns "plain", "fp8", "int8", "int4" or "mxfp4".
 std::string_view to_string(WeightFormat format);
-// Formats of 8 bits have codes and scales in the same places.
+// 8-bit formats have the same layout of codes and scales.
 constexpr bool has_eight_bits(WeightFormat format) {
   return format == WeightFormat::kFp8 || format == WeightFormat::kInt8;
 }
-// Formats of 4 bits have two elements in a byte.
+// 4-bit formats have two elements per byte.
 inline bool has_four_bits(WeightFormat format) {
   return format == WeightFormat::kInt4 || format == WeightFormat::kMxFp4;
 }
@@ -46,21 +47,22 @@ inline bool has_four_bits(WeightFormat format) {
 // ranks is y.
 enum class ShardAxis : uint8_t { kNone, kOutFeatures, kInFeatures };
 
-// Views: whoever made the weight owns its memory. Cheap to copy.
+// Non-owning views of a weight's memory. Cheap to copy.
 struct Weight {
   TensorView data = {};
   WeightFormat format = WeightFormat::kPlain;
   TensorView scales = {};  // [ceil(out_features / group_outs), ceil(in_features / group_ins)]; plain: empty
-  TensorView zeros = {};   // as the format says; empty: it has none
-  // Column i multiplies input_order[i]: i32 [in_features], a permutation. Empty: input i. Formats of 4 bits.
+  TensorView zeros = {};   // see WeightFormat; empty: none
+  // Column i multiplies input input_order[i]: i32 [in_features], a permutation. Empty: identity. 4-bit
+  // formats only.
   TensorView input_order = {};
   int64_t group_outs = 0, group_ins = 0;
-  // Axis by which this weight is one rank's part, the whole of it where there is one rank. kNone: every rank
+  // Axis along which this weight is one rank's shard; with one rank it is the whole weight. kNone: every rank
   // has the same weight.
   ShardAxis shard = ShardAxis::kNone;
 
   Weight() = default;
-  // Elements as they are: a matrix is used where a weight is asked for.
+  // Converts a matrix of plain elements.
   template <class Matrix>
   requires std::convertible_to<const Matrix&, TensorView> Weight(const Matrix& elements)
       : data(elements) {}  // NOLINT
@@ -68,13 +70,13 @@ struct Weight {
   bool empty() const { return data.empty(); }
   int64_t out_features() const { return data.shape[0]; }
   int64_t in_features() const { return has_four_bits(format) ? 2 * data.shape[1] : data.shape[1]; }
-  // Output features [begin, end). `begin` is the first of a group.
+  // Returns output features [begin, end). `begin` is the first of a group.
   Weight rows(int64_t begin, int64_t end) const;
-  // Of what is stored: elements, scales, zeros and order.
+  // Bytes of elements, scales, zeros and input order.
   size_t num_bytes() const;
 };
 
-// "bfloat16[4096, 4096] on cuda:0", "int4 weight[4096, 4096], groups of 1 x 128"
+// Prints "bfloat16[4096, 4096] on cuda:0" or "int4 weight[4096, 4096], groups of 1 x 128".
 std::ostream& operator<<(std::ostream& out, const Weight& weight);
 
 // y = W x + b.

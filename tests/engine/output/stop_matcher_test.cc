@@ -5,14 +5,14 @@
 namespace attend {
 namespace {
 
-// What a caller sees when `text` arrives byte by byte.
+// Pushes `text` byte by byte. Returns the text that a caller receives.
 std::string push_bytewise(StopMatcher& matcher, std::string_view text) {
-  std::string shown;
-  for (char byte : text) shown += matcher.push(std::string_view(&byte, 1));
-  return shown;
+  std::string returned;
+  for (char byte : text) returned += matcher.push(std::string_view(&byte, 1));
+  return returned;
 }
 
-TEST(StopMatcher, HandsOutTextAtOnceWhenNothingCanMatch) {
+TEST(StopMatcher, ReturnsTextAtOnceWhenNoStopStringCanMatch) {
   StopMatcher matcher({"STOP"});
   EXPECT_EQ(matcher.push("hello"), "hello");
   EXPECT_FALSE(matcher.matched());
@@ -26,7 +26,7 @@ TEST(StopMatcher, CutsAtTheStopString) {
   EXPECT_EQ(matcher.flush(), "");
 }
 
-TEST(StopMatcher, HoldsBackWhatMayBecomeAStopString) {
+TEST(StopMatcher, BuffersTextThatMayBecomeAStopString) {
   StopMatcher matcher({"\n\n"});
   EXPECT_EQ(matcher.push("line\n"), "line");
   EXPECT_EQ(matcher.push("next"), "\nnext");
@@ -49,7 +49,7 @@ TEST(StopMatcher, FlushReturnsAPartialMatch) {
   EXPECT_EQ(matcher.flush(), "abc");
 }
 
-TEST(StopMatcher, SeesAStopStringThatOverlapsItself) {
+TEST(StopMatcher, FindsAStopStringAfterAnOverlappingPartialMatch) {
   StopMatcher matcher({"aab"});
   EXPECT_EQ(push_bytewise(matcher, "aaab"), "a");
   EXPECT_TRUE(matcher.matched());

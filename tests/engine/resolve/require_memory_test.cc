@@ -14,7 +14,7 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-TEST(RequireMemory, AcceptsWhatFitsExactly) {
+TEST(RequireMemory, AcceptsAnExactFit) {
   EXPECT_NO_THROW(require_memory({{"a", 60, "--a"}, {"b", 40, "--b"}}, 100));
 }
 
@@ -40,22 +40,22 @@ EngineConfig tiny() {
   return config;
 }
 
-// The message of an engine that has no memory; no weight may have been read by then.
+// Error message of an engine without enough memory. The check must run before weights are read.
 std::string start(const EngineConfig& config) {
   return error_message(ErrorCode::kOutOfMemory, [&] {
-    Engine(config, {.weights = [](size_t, size_t) { FAIL() << "read weights of a model that does not fit"; },
-                    .graphs = {}});
+    Engine(config,
+           {.weights = [](size_t, size_t) { FAIL() << "weights were read before the error"; }, .graphs = {}});
   });
 }
 
-TEST(EngineMemory, RejectsAPoolThatDoesNotFitByItsFlag) {
+TEST(EngineMemory, NamesTheFlagOfAPoolThatDoesNotFit) {
   EngineConfig config = tiny();
   config.max_total_tokens = 2'000'000'000;
   EXPECT_THAT(start(config), AllOf(HasSubstr("KV pool of 2000000000 tokens: needed "),
                                    HasSubstr(" GB), free "), HasSubstr("; lower --max-total-tokens")));
 }
 
-TEST(EngineMemory, RejectsMoreRequestsThanFitByTheirFlag) {
+TEST(EngineMemory, NamesTheFlagOfATableOfRequestsThatDoesNotFit) {
   EngineConfig config = tiny();
   config.max_total_tokens = 1024;
   config.max_running_requests = 1'000'000'000;
@@ -63,7 +63,7 @@ TEST(EngineMemory, RejectsMoreRequestsThanFitByTheirFlag) {
               AllOf(HasSubstr("table of 1000000000 requests"), HasSubstr("; lower --max-running-requests")));
 }
 
-TEST(EngineMemory, RejectsStepsThatDoNotFitByTheirFlag) {
+TEST(EngineMemory, NamesTheFlagOfActivationsThatDoNotFit) {
   EngineConfig config = tiny();
   config.max_total_tokens = 1024;
   config.chunked_prefill_size = 2'147'483'647;

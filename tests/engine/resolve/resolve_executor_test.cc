@@ -1,4 +1,4 @@
-// Executors of one engine are resolved each by itself, and sized together.
+// Each executor of an engine is resolved independently; their pools are sized together.
 #include "attend/engine/resolve/resolve_executor.h"
 
 #include <gmock/gmock.h>
@@ -48,7 +48,7 @@ TEST_F(ResolveExecutor, ChoosesThePageSizeOnlyIfNoneIsGiven) {
   EXPECT_EQ(second.config.backend.page_size, 8);
 }
 
-TEST_F(ResolveExecutor, DescribesItsOwnModel) {
+TEST_F(ResolveExecutor, ReportsTheSizesOfItsOwnModel) {
   ModelSpec half = model_;
   half.layers.resize(model_.layers.size() / 2);
   const ResolvedExecutor target = resolve(model_), second = resolve(half, 16);
@@ -58,7 +58,7 @@ TEST_F(ResolveExecutor, DescribesItsOwnModel) {
   EXPECT_EQ(second.config.backend.model.layers.size(), half.layers.size());
 }
 
-TEST_F(ResolveExecutor, SizesAllPoolsForTheSamePages) {
+TEST_F(ResolveExecutor, GivesAllPoolsTheSameNumberOfPages) {
   const ResolvedEngine one = sized(1), two = sized(2);
   EXPECT_EQ(two.num_pages, one.num_pages);
   EXPECT_EQ(two.info.pool_slots, 640);
@@ -73,8 +73,9 @@ TEST_F(ResolveExecutor, SizesAllPoolsForTheSamePages) {
   EXPECT_EQ(two.info.pool_bytes(), 2 * one.info.pool_bytes());
 }
 
-// Requests could use more than the memory, of which other processes may take some meanwhile.
-TEST_F(ResolveExecutor, DividesTheMemoryAmongPoolsOfNoGivenSize) {
+// The requests could use more than the available memory. The bound is loose since other processes may
+// allocate memory between the two calls.
+TEST_F(ResolveExecutor, DividesTheMemoryAmongPoolsWithoutAGivenSize) {
   config_.max_total_tokens = 0;
   config_.max_kv_tokens = 1024;
   info_.limits.max_reqs = 1 << 14;
@@ -82,7 +83,7 @@ TEST_F(ResolveExecutor, DividesTheMemoryAmongPoolsOfNoGivenSize) {
   EXPECT_LT(sized(2).num_pages, 0.75 * sized(1).num_pages);
 }
 
-TEST_F(ResolveExecutor, AddsTheBytesOfAllExecutorsBeforeItRefuses) {
+TEST_F(ResolveExecutor, AddsTheBytesOfAllExecutorsInTheMemoryCheck) {
   config_.max_total_tokens = 2'000'000'000;
   const auto needed = [&](int num_executors) {
     const std::string message = error_message(ErrorCode::kOutOfMemory, [&] { sized(num_executors); });

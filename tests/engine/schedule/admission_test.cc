@@ -1,4 +1,4 @@
-// The worked numbers of facts/serving.md, 2.1.
+// Admission, chunking and preemption. Expected values are computed by hand from the formulas in admission.h.
 #include "attend/engine/schedule/admission.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ Request find_request(int num_output, int num_prompt, int max_new_tokens = 128) {
   return request;
 }
 
-TEST(NewTokenRatio, FallsOver600StepsToASeventh) {
+TEST(NewTokenRatio, DecaysToASeventhOver600Steps) {
   NewTokenRatio ratio(1.0);
   EXPECT_DOUBLE_EQ(ratio.value(), 0.7);
   for (int step = 0; step < 100; ++step) ratio.after_decode();
@@ -32,7 +32,7 @@ TEST(NewTokenRatio, FallsOver600StepsToASeventh) {
   EXPECT_DOUBLE_EQ(ratio.value(), 0.7);
 }
 
-TEST(NewTokenRatio, IsWhatWouldHaveAvoidedAPreemption) {
+TEST(NewTokenRatio, IsEstimatedFromOutputsAtAPreemption) {
   NewTokenRatio ratio(1.0);
   ratio.after_preemption(100 + 200 + 300, 3 * 1000, 3);
   EXPECT_NEAR(ratio.value(), 0.21993, 1e-5);
@@ -45,40 +45,44 @@ TEST(AdmissionBudget, AdmitsRequestsWhileTheirOutputsFit) {
   for (int running = 0; running < 4; ++running)
     budget.reserve(num_planned_tokens(find_request(200, 10, 1000)) * 0.6);
   EXPECT_DOUBLE_EQ(budget.left(), 8080);
-  ASSERT_TRUE(budget.takes(3000, 512));
+  ASSERT_TRUE(budget.fits(3000, 512));
   budget.charge(3000, 512);
   EXPECT_DOUBLE_EQ(budget.left(), 4544);
-  ASSERT_TRUE(budget.takes(3000, 512));
+  ASSERT_TRUE(budget.fits(3000, 512));
   budget.charge(3000, 512);
   EXPECT_DOUBLE_EQ(budget.left(), 1008);
-  EXPECT_FALSE(budget.takes(3000, 512));
+  EXPECT_FALSE(budget.fits(3000, 512));
 }
 
-TEST(AdmissionBudget, CountsNoMoreThan4096TokensOfAnAnswer) {
+TEST(AdmissionBudget, PlansAtMost4096TokensPerAnswer) {
   EXPECT_EQ(num_planned_tokens(find_request(0, 10, 100'000)), 4096);
   EXPECT_EQ(num_planned_tokens(find_request(90, 10, 100)), 10);
   EXPECT_EQ(num_planned_tokens(find_request(100, 10, 100)), 0);
 }
 
-TEST(PromptChunk, EndsAtThePromptsEndElseOnTheGrid) {
+TEST(PromptChunk, EndsAtTheEndOfThePromptOrOnTheGrid) {
   const struct {
     PromptChunk prompt;
     int end;
     const char* why;
   } kCases[] = {
       {{.begin = 0, .prompt_end = 5000, .room = 8192, .grid = 64}, 5000, "all of it fits"},
-      {{.begin = 0, .prompt_end = 5000, .room = 3192, .grid = 64}, 3136, "the last page that fits"},
-      {{.begin = 3136, .prompt_end = 5000, .room = 8192, .grid = 64}, 5000, "what is left of it"},
-      {{.begin = 0, .prompt_end = 5000, .room = 1000, .grid = 64}, 960, "the last page that fits"},
-      {{.begin = 10, .prompt_end = 5010, .room = 100, .grid = 64}, 64, "begun within a page"},
+      {{.begin = 0, .prompt_end = 5000, .room = 3192, .grid = 64}, 3136, "the last page boundary that fits"},
+      {{.begin = 3136, .prompt_end = 5000, .room = 8192, .grid = 64}, 5000, "the rest of the prompt"},
+      {{.begin = 0, .prompt_end = 5000, .room = 1000, .grid = 64}, 960, "the last page boundary that fits"},
+      {{.begin = 10, .prompt_end = 5010, .room = 100, .grid = 64}, 64, "starts within a page"},
       {{.begin = 0, .prompt_end = 100, .room = 63, .grid = 64}, 0, "less room than a page"},
-      {{.begin = 0, .prompt_end = 100, .room = 63, .grid = 64, .is_first = true}, 63, "rather than nothing"},
+      {{.begin = 0, .prompt_end = 100, .room = 63, .grid = 64, .is_first = true},
+       63,
+       "a part of a page instead of nothing"},
       {{.begin = 63, .prompt_end = 100, .room = 20, .grid = 64, .is_first = true}, 64, "back to the grid"},
-      {{.begin = 64, .prompt_end = 100, .room = 36, .grid = 64}, 100, "as much room as is left"},
+      {{.begin = 64, .prompt_end = 100, .room = 36, .grid = 64}, 100, "exactly enough room"},
       {{.begin = 64, .prompt_end = 100, .room = 0, .grid = 64, .is_first = true}, 64, "no room"},
       {{.begin = 64, .prompt_end = 100, .room = -1, .grid = 64, .is_first = true}, 64, "no room"},
-      {{.begin = 5, .prompt_end = 100, .room = 7, .grid = 1}, 12, "pages of a token"},
-      {{.begin = 0, .prompt_end = 500, .room = 200, .grid = 48}, 192, "pages of 16 and states at 48"},
+      {{.begin = 5, .prompt_end = 100, .room = 7, .grid = 1}, 12, "pages of one token"},
+      {{.begin = 0, .prompt_end = 500, .room = 200, .grid = 48},
+       192,
+       "pages of 16, states at multiples of 48"},
       {{.begin = 192, .prompt_end = 500, .room = 47, .grid = 48}, 192, "less room than the grid"},
       {{.begin = 0, .prompt_end = 100, .room = 99, .grid = 16, .is_whole = true}, 0, "never cut"},
       {{.begin = 0, .prompt_end = 100, .room = 99, .grid = 16, .is_whole = true, .is_first = true},
@@ -101,7 +105,7 @@ TEST(Preemption, ChoosesTheShortestOutputThenTheLongestPrompt) {
   EXPECT_EQ(order, (std::vector<std::pair<int, int>>{{1, 3}, {5, 90}, {5, 10}, {70, 9}}));
 }
 
-TEST(SchedulePolicy, IsReadByItsName) {
+TEST(SchedulePolicy, IsParsedFromItsName) {
   EXPECT_EQ(parse_schedule_policy("lpm"), SchedulePolicy::kLpm);
   EXPECT_EQ(parse_schedule_policy("lof"), SchedulePolicy::kLof);
   EXPECT_EQ(to_string(parse_schedule_policy("priority")), "priority");

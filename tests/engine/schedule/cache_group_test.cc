@@ -1,5 +1,5 @@
-// Requests over cache groups of every kind: token slots, a window half, and a recurrent state with snapshots,
-// which the memory of requests knows by their interface alone.
+// Requests with every kind of cache group: token slots, a window half, and a recurrent state with snapshots.
+// RequestMemory knows them only by their interface.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -19,11 +19,11 @@ using test::StateGroup;
 
 int below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
 
-// Restores every prefix and notes the longest that it was given: what the prefix cache has found. Checks what
-// rows begin and grow with.
-class Witness final : public CacheGroup {
+// Cache group that matches every prefix and records the longest one, which is what the prefix cache found.
+// Checks the arguments of begin() and grow().
+class RecordingGroup final : public CacheGroup {
  public:
-  explicit Witness(std::vector<PageId>& longest) : longest_(longest) {}
+  explicit RecordingGroup(std::vector<PageId>& longest) : longest_(longest) {}
 
   int match(View<const PageId> prefix) const override {
     if (prefix.size() > longest_.size()) longest_.assign(prefix.begin(), prefix.end());
@@ -53,9 +53,9 @@ class Witness final : public CacheGroup {
   std::vector<PageId>& longest_;
 };
 
-class GroupsWorld {
+class CacheGroupSimulation {
  public:
-  explicit GroupsWorld(bool with_state = true)
+  explicit CacheGroupSimulation(bool with_state = true)
       : page_size_(*rc::gen::element(1, 2, 4)),
         slots_(make_allocator(page_size_, 12 + below(40))),
         rows_(kMaxReqs, kContext) {
@@ -77,7 +77,7 @@ class GroupsWorld {
     }
     std::vector<std::unique_ptr<CacheGroup>> groups;
     groups.push_back(make_paged_group(rows_, *slots_));
-    groups.push_back(std::make_unique<Witness>(found_));
+    groups.push_back(std::make_unique<RecordingGroup>(found_));
     for (auto& group : others) groups.push_back(std::move(group));
     memory_ = std::make_unique<RequestMemory>(int64_t{kMaxReqs} * kContext, rows_, *slots_,
                                               EvictionPolicy::kLru, std::move(groups));
@@ -87,7 +87,7 @@ class GroupsWorld {
     auto request = std::make_unique<Request>();
     request->id = ++num_started_;
     request->num_prompt = 1 + below(kContext - 8);
-    // Often what another begins with, so that prefixes part anywhere.
+    // Often starts with tokens of an earlier prompt, so that prefixes fork at any position.
     if (!prompts_.empty() && below(3) > 0)
       request->tokens = prompts_[static_cast<size_t>(below(static_cast<int>(prompts_.size())))];
     request->tokens.resize(std::min(request->tokens.size(), static_cast<size_t>(below(kContext))));
@@ -97,9 +97,9 @@ class GroupsWorld {
     admit(std::move(request));
   }
 
-  // A chunk of somebody's prompt, or his next token with what is drafted for it.
+  // Runs a chunk of a random request's prompt, or its next token with drafts.
   void step() {
-    Request* const request = anybody();
+    Request* const request = random_request();
     if (request == nullptr) return;
     memory_->begin_step();
     memory_->match_more(*request);
@@ -129,12 +129,12 @@ class GroupsWorld {
     if (request->num_tokens() >= kContext) end_request(*request);
   }
 
-  void end_somebody() {
-    if (Request* const request = anybody()) end_request(*request);
+  void end_one() {
+    if (Request* const request = random_request()) end_request(*request);
   }
-  // At times he comes back, with all that he said.
-  void preempt_somebody() {
-    if (Request* const request = anybody()) preempt(*request);
+  // Preempts a random request, which is sometimes admitted again with its answer.
+  void preempt_one() {
+    if (Request* const request = random_request()) preempt(*request);
   }
   void flush() { memory_->flush(); }
 
@@ -144,7 +144,7 @@ class GroupsWorld {
     memory_->check(running);
   }
 
-  void check_all_is_given_back() {
+  void check_all_memory_is_freed() {
     while (!running_.empty()) end_request(*running_.back());
     memory_->flush();
     RC_ASSERT(slots_->num_used_slots() == 0);
@@ -162,7 +162,7 @@ class GroupsWorld {
  private:
   static constexpr int kContext = 48, kMaxReqs = 4, kChunk = 8;
 
-  Request* anybody() {
+  Request* random_request() {
     if (running_.empty()) return nullptr;
     return running_[static_cast<size_t>(below(static_cast<int>(running_.size())))].get();
   }
@@ -181,20 +181,20 @@ class GroupsWorld {
     check();
   }
 
-  // The longest that is whole in every group, by trying all.
+  // Checks the prefix against the longest one that every group can restore, found by trying all lengths.
   void check_prefix(const CachedPrefix& prefix) {
     const auto by_window = [&](size_t n) {
       const View<const PageId> pages = View<const PageId>(found_).first(n);
       return window_ == nullptr || window_->match(pages) == static_cast<int>(n);
     };
     const auto by_state = [&](size_t n) { return n == 0 || !state_ || state_->has_snapshot(found_[n - 1]); };
-    size_t longest = found_.size(), by_window_alone = found_.size(), by_state_alone = found_.size();
+    size_t longest = found_.size(), by_window_only = found_.size(), by_state_only = found_.size();
     while (!by_window(longest) || !by_state(longest)) --longest;
-    while (!by_window(by_window_alone)) --by_window_alone;
-    while (!by_state(by_state_alone)) --by_state_alone;
+    while (!by_window(by_window_only)) --by_window_only;
+    while (!by_state(by_state_only)) --by_state_only;
     RC_ASSERT(prefix.pages == std::vector<PageId>(found_.begin(), found_.begin() + longest));
     RC_ASSERT(prefix.lock.num_pages() == static_cast<int>(longest));
-    cut_by_both_ |= longest < std::min(by_window_alone, by_state_alone);
+    cut_by_both_ |= longest < std::min(by_window_only, by_state_only);
   }
 
   void compute(const Request& request, const std::vector<int32_t>& tokens) {
@@ -206,7 +206,7 @@ class GroupsWorld {
     state_->compute(request.row, request.num_computed, keys);
   }
 
-  // Gives back slots for drafts that are not made; returns the number of those that are.
+  // Frees slots of drafts that are not made. Returns the number of drafts.
   int settle(Request& request, int end, int num_draft_slots) {
     const int num_draft = below(num_draft_slots + 1);
     if (num_draft == num_draft_slots) return num_draft;
@@ -233,7 +233,7 @@ class GroupsWorld {
 
   void end_request(Request& request) {
     const std::unique_ptr<Request> ended = take(request);
-    // A stop token may have been seen before what is computed ends.
+    // A stop token may end the answer before the last computed token.
     if (below(4) == 0) ended->num_computed -= below(std::min(2, ended->num_computed + 1));
     memory_->checkpoint(*ended);
     memory_->release(*ended);
@@ -244,7 +244,7 @@ class GroupsWorld {
   std::unique_ptr<SlotAllocator> slots_;
   ReqToTokenPool rows_;
   std::unique_ptr<SwaSlots> swa_;
-  std::vector<PageId> found_;  // by the prefix cache, for the last request
+  std::vector<PageId> found_;  // pages that the prefix cache found for the last request
   CacheGroup* window_ = nullptr;
   StateGroup* state_ = nullptr;
   std::unique_ptr<RequestMemory> memory_;
@@ -254,42 +254,42 @@ class GroupsWorld {
   bool cut_by_both_ = false, has_returned_slots_ = false;
 };
 
-void run_random_events(GroupsWorld& simulation) {
+void run_random_events(CacheGroupSimulation& simulation) {
   for (int event = 20 + below(120); event > 0; --event) {
     const int kind = below(24);
     if (kind < 4)
       simulation.start();
     else if (kind < 6)
-      simulation.end_somebody();
+      simulation.end_one();
     else if (kind < 8)
-      simulation.preempt_somebody();
+      simulation.preempt_one();
     else if (kind == 8 && below(4) == 0)
       simulation.flush();
     else
       simulation.step();
   }
-  simulation.check_all_is_given_back();
+  simulation.check_all_memory_is_freed();
 }
 
-RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixThatEveryGroupHasAndGiveEverythingBack, ()) {
-  GroupsWorld simulation;
+RC_GTEST_PROP(CacheGroups, RestoreTheLongestPrefixOfEveryGroupAndFreeAllMemory, ()) {
+  CacheGroupSimulation simulation;
   run_random_events(simulation);
   RC_CLASSIFY(simulation.state().num_restored() > 0, "with states restored from snapshots");
   RC_CLASSIFY(simulation.state().num_saved_forks() > 0, "with states saved at forks");
-  RC_CLASSIFY(simulation.state().num_replayed() > 0, "with states behind rejected drafts");
+  RC_CLASSIFY(simulation.state().num_replayed() > 0, "with states restored after rejected drafts");
   RC_CLASSIFY(simulation.has_returned_slots(), "with slots whose tokens were never computed");
-  RC_CLASSIFY(simulation.cut_by_both(), "with a prefix shorter than what either group has");
+  RC_CLASSIFY(simulation.cut_by_both(), "with a prefix shorter than that of either group");
   RC_CLASSIFY(simulation.num_evicted() > 0, "with evictions");
 }
 
-RC_GTEST_PROP(CacheGroups, OfKeysAndValuesAloneGiveEverythingBackToo, ()) {
-  GroupsWorld simulation(/*with_state=*/false);
+RC_GTEST_PROP(CacheGroups, WithoutRecurrentStatesFreeAllMemory, ()) {
+  CacheGroupSimulation simulation(/*with_state=*/false);
   run_random_events(simulation);
 }
 
-// Pages of 4 tokens in both halves: 6 tokens are computed, and 7 more have slots for drafts, 2 of which are
+// Pages of 4 tokens in both halves. 6 tokens are computed, 7 more have slots for drafts, and 2 drafts are
 // made.
-TEST(CacheGroups, RewindGivesBackSlotsWhoseTokensWereNeverComputed) {
+TEST(CacheGroups, RewindFreesSlotsOfUncomputedTokens) {
   ReqToTokenPool rows(1, 32);
   const auto slots = make_allocator(4, 9);
   SwaSlots swa(4, 9, 9);
@@ -322,9 +322,9 @@ TEST(CacheGroups, RewindGivesBackSlotsWhoseTokensWereNeverComputed) {
   Request* const running[] = {&request};
   memory.check(running);
   for (size_t p = 0; p < 14; ++p) EXPECT_EQ(rows.row(request.row)[p].value > 0, p < 9) << p;
-  EXPECT_EQ(state.num_replayed(), 0) << "no state was computed that has to be restored";
+  EXPECT_EQ(state.num_replayed(), 0) << "no state was computed after position 6";
 
-  // The step is computed with both drafts, and both are rejected.
+  // The step computes both drafts, and both are rejected.
   keys.insert(keys.end(), {7, 8, 9});
   state.compute(request.row, 6, keys);
   request.num_computed = 7;

@@ -1,8 +1,7 @@
-// Random arrivals and cancellations over pools of any size, up to those that hold hardly a request, with and
-// without a prefix cache: nothing is lost, nobody starves, each request ends with the tokens it asked for,
-// and every key that it reads is one of its own tokens, in layers with a window too, which may have a half of
-// the pool of their own. There may be recurrent layers: each step continues from the state of the tokens
-// before.
+// Random submissions and cancellations on pools of any size, down to less than one request, with and without
+// a prefix cache. No request is lost or starves, each ends with its requested number of tokens, and every key
+// that it reads belongs to one of its own tokens, also in layers with a window, which may have their own half
+// of the pool. With recurrent layers, each step continues from the state of the tokens before it.
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 #include <rapidcheck/gtest.h>
@@ -23,15 +22,15 @@
 namespace attend {
 namespace {
 
-// Evenly, in small cases too.
+// Uniform, also for small test sizes.
 int random_below(int end) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(0, end)); }
 
-// K/V of a token, which depends on all tokens before it and on the salt.
+// K/V of a token. It depends on all tokens before it and on the salt.
 uint64_t key_after(uint64_t key, int32_t token) {
   return (key ^ static_cast<uint64_t>(token + 1)) * 0x9e3779b97f4a7c15ull;
 }
 
-// A scheduler over real pools, what is known of its requests, and what a model would have stored.
+// A scheduler on real pools, the requests that it runs, and the K/V that a model would have stored.
 class SchedulerSimulation {
  public:
   explicit SchedulerSimulation(bool drafts = false)
@@ -66,9 +65,9 @@ class SchedulerSimulation {
     request->num_prompt = 1 + random_below(longest - 1);
     const int length = 1 + random_below(longest - request->num_prompt);
     lengths_[request->id] = length;
-    // At times more is said than was planned for, or less.
+    // The answer may be longer or shorter than planned.
     request->params.max_new_tokens = *rc::gen::element(length, 1, length + 3);
-    // Runs of one letter, so that prompts have beginnings in common.
+    // Runs of one token, so that prompts share prefixes.
     while (static_cast<int>(request->tokens.size()) < request->num_prompt)
       request->tokens.insert(request->tokens.end(),
                              static_cast<size_t>(1 + random_below(slots_->page_size())), random_below(3));
@@ -79,7 +78,7 @@ class SchedulerSimulation {
     scheduler_->submit(std::move(request));
   }
 
-  // A client that goes away while its request runs.
+  // Cancels a running request, as a client that disconnects.
   void cancel() {
     for (const auto& [id, request] : requests_)
       if (request->row != kPaddingRow) {
@@ -88,8 +87,8 @@ class SchedulerSimulation {
       }
   }
 
-  // Returns false when there was nothing to do. With `ahead` the next step may be in flight then: launched,
-  // as devices do one step after another what they are told, but its tokens are not known to the scheduler.
+  // Returns false if there was nothing to do. With `ahead`, the next step may be in flight on return: the
+  // model has run it (devices run steps in order), but the scheduler does not know its tokens.
   bool step(bool ahead = false) {
     if (in_flight_.step == nullptr) {
       ScheduledStep& step = scheduler_->schedule();
@@ -110,7 +109,7 @@ class SchedulerSimulation {
     for (size_t i = 0; i < flight.tokens.size(); ++i)
       for (const int32_t token : flight.tokens[i]) {
         Request* const request = flight.step->requests[i].request;
-        if (request == nullptr) continue;  // a draft goes on behind its end
+        if (request == nullptr) continue;  // the request ended within its draft
         request->tokens.push_back(token);
         if (request->num_output() == lengths_.at(request->id)) finish(request->id);
       }
@@ -120,7 +119,7 @@ class SchedulerSimulation {
 
   void flush() { memory_->flush(); }
 
-  // Breaks the books as no right code does: a page that nobody knows of is taken or given back.
+  // Corrupts the accounting: allocates or frees a page that belongs to no request.
   void corrupt_accounting() {
     if (in_flight_.step != nullptr) step();
     const int32_t before = 0, after = 1;
@@ -159,14 +158,14 @@ class SchedulerSimulation {
  private:
   static constexpr int kContext = 40;
 
-  // A step that was launched, and what it gives each request: nothing to those that do not sample, what is
-  // right of a draft and one more to those that have one.
+  // A launched step and the tokens that it produces for each request: none for a request that does not
+  // sample, the accepted drafts plus one for a request with drafts.
   struct Flight {
     ScheduledStep* step = nullptr;
     std::vector<std::vector<int32_t>> tokens;
   };
 
-  // Drafts anything, and at times nothing. All drafts together may be more than the step has room for.
+  // Drafts random tokens, sometimes none. All drafts together may exceed the room of the step.
   class AnyDrafter final : public Drafter {
    public:
     void draft(const ScheduledStep& step) override {
@@ -200,7 +199,7 @@ class SchedulerSimulation {
     return flight;
   }
 
-  // From what one request needs up to as much as the full half.
+  // Between the pages that one request needs and those of the full half.
   void add_window_half() {
     window_left_ = random_below(24);
     const int page_size = slots_->page_size(), num_pages = slots_->num_total_slots() / page_size;
@@ -241,7 +240,7 @@ class SchedulerSimulation {
     requests_.erase(id);
   }
 
-  // Before drafts are settled: requests that decode have slots for them and no drafts yet.
+  // Called before drafts are settled: decoding requests have slots for drafts and no drafts yet.
   void check_reserved(const ScheduledStep& step) const {
     int num_slots = 0;
     for (const ScheduledRequest& part : step.requests) {
@@ -268,7 +267,7 @@ class SchedulerSimulation {
                 part.num_new - part.num_draft <= request.num_to_compute());
       RC_ASSERT(part.num_draft_slots == 0);
       RC_ASSERT(request.num_computed + part.num_new <= request.num_slots);
-      // Slots without a draft are given back.
+      // Slots without a draft are freed.
       RC_ASSERT(!request.decoding() || request.num_computed + part.num_new == request.num_slots);
       RC_ASSERT(part.num_draft == 0 ||
                 (request.decoding() &&
@@ -277,29 +276,31 @@ class SchedulerSimulation {
       num_tokens += part.num_new;
       const int end = request.num_computed + part.num_new;
       if (request.decoding() || end == request.num_tokens()) continue;
-      // A chunk that is not the last: on the grid of all groups, or the only prompt of a step short of room.
+      // A chunk that does not end its prompt ends on the grid of all groups, or it is the only prompt of a
+      // step without room for the grid.
       if (end % memory_->chunk_grid() == 0) continue;
       RC_ASSERT(part.num_new < memory_->chunk_grid() && std::exchange(has_cut_off_grid, true) == false);
     }
     RC_ASSERT(step.num_tokens == num_tokens && num_tokens <= limits_.max_tokens);
     RC_ASSERT(step.num_draft() <= limits_.max_draft_tokens);
-    // Who generates always goes forward, who has a prompt to compute when there is room.
+    // Every decoding request progresses in each step.
     for (const auto& [id, request] : requests_)
       if (request->row != kPaddingRow && request->decoding()) RC_ASSERT(parts.contains(id));
-    RC_ASSERT(requests_.empty() || !parts.empty());  // somebody always does
+    RC_ASSERT(requests_.empty() || !parts.empty());  // at least one request progresses
   }
 
-  // Each of what runs, with the token that it gets in the step before, unless that is its last.
+  // The step contains every running request, with the token that it gets in the previous step, except those
+  // that end with that token.
   void check_step_ahead(const ScheduledStep& step, const Flight& before) {
     ++num_ahead_;
     RC_ASSERT(step.ahead && !step.advanced && step.mode == ForwardMode::kDecode && step.prefix_ready);
     RC_ASSERT(step.num_tokens == std::ssize(step.requests) && step.num_tokens > 0);
     RC_ASSERT(before.step->advanced && before.step->mode == ForwardMode::kDecode);
-    int last_place = -1;
+    int last_index = -1;
     for (const ScheduledRequest& part : step.requests) {
       const Request* const request = part.request;
-      RC_ASSERT(part.previous_index > last_place);
-      last_place = part.previous_index;
+      RC_ASSERT(part.previous_index > last_index);
+      last_index = part.previous_index;
       RC_ASSERT(before.step->requests.at(static_cast<size_t>(part.previous_index)).request == request);
       RC_ASSERT(part.num_new == 1 && part.num_draft == 0 && request->num_to_compute() == 0);
       RC_ASSERT(request->num_computed + 1 <= request->num_slots);
@@ -309,8 +310,8 @@ class SchedulerSimulation {
     RC_ASSERT(scheduler_->num_waiting() == 0 || step.num_tokens == limits_.max_reqs);
   }
 
-  // What a model does in a step: first every new token's K/V is stored, then every token reads those before
-  // it. `before`: what it samples is the last token of requests in a step ahead.
+  // Simulates a model's step: stores the K/V of every new token, then reads the K/V before each of them. In a
+  // step ahead, the last token of a request is the one that `before` samples.
   void store_and_read(const ScheduledStep& step, const Flight* before) {
     std::set<TokenSlot> written;
     const auto keys_of = [&](const ScheduledRequest& part) {
@@ -333,7 +334,7 @@ class SchedulerSimulation {
       const std::vector<uint64_t> keys = keys_of(part);
       for (auto p = static_cast<size_t>(request->num_computed); p < static_cast<size_t>(end); ++p) {
         const TokenSlot slot = rows_.row(request->row)[p];
-        RC_ASSERT(written.insert(slot).second);  // by one request alone
+        RC_ASSERT(written.insert(slot).second);  // written by only one request
         stored_[static_cast<size_t>(slot.value)] = keys[p];
         if (swa_) swa_stored_of(slot) = keys[p];
       }
@@ -355,7 +356,7 @@ class SchedulerSimulation {
     has_shared_within_a_step_ |= !prefix_ready;
   }
 
-  // One owner for each page, free + cached + in use = total, and rows that hold what requests have.
+  // Each page has one owner; free + cached + used = total; rows hold the slots of their requests.
   void check_pools() const {
     scheduler_->check_memory();
     std::set<RequestRow> rows;
@@ -383,11 +384,11 @@ class SchedulerSimulation {
   std::unique_ptr<SwaSlots> swa_;  // null: layers with a window keep all tokens
   int window_left_ = 0;
   std::vector<uint64_t> swa_stored_;   // by slot of the window half
-  test::StateGroup* state_ = nullptr;  // memory_'s; null: no recurrent layers
+  test::StateGroup* state_ = nullptr;  // owned by memory_; null: no recurrent layers
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Scheduler> scheduler_;
-  std::map<RequestId, const Request*> requests_;  // that have not ended
-  std::map<RequestId, int> lengths_;              // of their answers
+  std::map<RequestId, const Request*> requests_;  // requests that have not ended
+  std::map<RequestId, int> lengths_;              // lengths of their answers
   RequestId next_id_ = 1;
   Flight in_flight_;
   AnyDrafter drafter_;
@@ -420,7 +421,7 @@ void run_random_events(SchedulerSimulation& simulation, bool corrupt_accounting,
   simulation.check_all_ended();
 }
 
-RC_GTEST_PROP(SchedulerProperty, LosesAndStarvesNoRequestOverRandomArrivals, ()) {
+RC_GTEST_PROP(SchedulerProperty, RunsEveryRequestOfRandomSubmissionsToItsEnd, ()) {
   SchedulerSimulation simulation;
   run_random_events(simulation, false);
   RC_ASSERT(simulation.num_recoveries() == 0);
@@ -433,7 +434,7 @@ RC_GTEST_PROP(SchedulerProperty, LosesAndStarvesNoRequestOverRandomArrivals, ())
   RC_CLASSIFY(simulation.has_saved_forks(), "with states saved at forks");
 }
 
-RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensOfTheOnesBeforeAreKnown, ()) {
+RC_GTEST_PROP(SchedulerProperty, RunsEveryRequestToItsEndWithOverlappedSteps, ()) {
   SchedulerSimulation simulation;
   run_random_events(simulation, false, true);
   RC_ASSERT(simulation.num_recoveries() == 0);
@@ -443,11 +444,11 @@ RC_GTEST_PROP(SchedulerProperty, LosesNothingWhereStepsAreChosenBeforeTheTokensO
               "with steps ahead over a window half");
 }
 
-RC_GTEST_PROP(SchedulerProperty, LosesNothingOfRequestsWhoseDraftsAreRightAndWrong, ()) {
+RC_GTEST_PROP(SchedulerProperty, RunsEveryRequestToItsEndWithAcceptedAndRejectedDrafts, ()) {
   SchedulerSimulation simulation(/*drafts=*/true);
   run_random_events(simulation, false, *rc::gen::arbitrary<bool>());
   RC_ASSERT(simulation.num_recoveries() == 0);
-  RC_CLASSIFY(simulation.accepted_and_rejected(), "with drafts that are right and wrong");
+  RC_CLASSIFY(simulation.accepted_and_rejected(), "with accepted and rejected drafts");
   RC_CLASSIFY(simulation.accepted_and_rejected() && simulation.num_preemptions() > 0, "and preemptions");
   RC_CLASSIFY(simulation.accepted_and_rejected() && simulation.has_window_half(), "and a window half");
   RC_CLASSIFY(simulation.accepted_and_rejected() && simulation.num_ahead() > 0, "and steps ahead");
@@ -459,7 +460,7 @@ RC_GTEST_PROP(SchedulerProperty, RecoversFromCorruptAccounting, ()) {
   SchedulerSimulation simulation;
   run_random_events(simulation, true, *rc::gen::arbitrary<bool>());
   set_log_level(LogLevel::kInfo);
-  RC_CLASSIFY(simulation.num_recoveries() > 0, "healed");
+  RC_CLASSIFY(simulation.num_recoveries() > 0, "with recoveries");
 }
 
 }  // namespace

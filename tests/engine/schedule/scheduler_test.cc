@@ -11,7 +11,7 @@
 namespace attend {
 namespace {
 
-// A scheduler over real pools; "computing" a step just advances its requests.
+// A scheduler on real pools. "Computing" a step only advances its requests.
 class SchedulerTest : public testing::Test {
  protected:
   void make(int max_reqs, int max_tokens, int page_size, int num_pages, int context = 64) {
@@ -21,7 +21,7 @@ class SchedulerTest : public testing::Test {
     make_scheduler();
   }
 
-  // The same with a limit of the keys of a step below what the pool holds.
+  // Limits the keys of a step to fewer than the pool holds.
   void make_with_kv_limit(int max_kv_tokens) {
     make(4, 64, 4, 32);
     limits_.max_kv_tokens = max_kv_tokens;
@@ -51,7 +51,8 @@ class SchedulerTest : public testing::Test {
     scheduler_->submit(find_request(id, prompt_tokens, max_new_tokens));
   }
 
-  // One step; every request that samples gets a token. Returns "id:tokens" of each part, in order.
+  // Runs one step, in which every sampling request gets a token. Returns "id:tokens" of each scheduled
+  // request, in order.
   std::string step() {
     std::string parts;
     std::vector<Request*> sampling;
@@ -71,7 +72,7 @@ class SchedulerTest : public testing::Test {
   BatchLimits limits_;
   ScheduleOptions options_;
   DraftRules drafts_;
-  int state_grid_pages_ = 0;  // of a recurrent group; 0: there is none
+  int state_grid_pages_ = 0;  // grid of a recurrent group in pages; 0: no such group
   std::optional<EvictionPolicy> caching_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
@@ -79,7 +80,7 @@ class SchedulerTest : public testing::Test {
   std::unique_ptr<Scheduler> scheduler_;
 };
 
-TEST_F(SchedulerTest, HasNothingToDoWithoutRequests) {
+TEST_F(SchedulerTest, SchedulesNothingWithoutRequests) {
   make(2, 16, 4, 8);
   EXPECT_EQ(step(), "");
   EXPECT_TRUE(scheduler_->idle());
@@ -103,7 +104,7 @@ TEST_F(SchedulerTest, MixesANewPromptWithRunningDecodes) {
   EXPECT_EQ(step(), "1:1 2:3");
 }
 
-TEST_F(SchedulerTest, ComputesALongPromptInChunksThatEndAtBordersOfPagesAndKeepsDecoding) {
+TEST_F(SchedulerTest, SplitsALongPromptAtPageBoundariesAndKeepsDecoding) {
   make(4, 8, 4, 32);
   submit(1, 2);
   step();
@@ -116,7 +117,7 @@ TEST_F(SchedulerTest, ComputesALongPromptInChunksThatEndAtBordersOfPagesAndKeeps
   EXPECT_EQ(step(), "1:1 2:1");
 }
 
-TEST_F(SchedulerTest, CutsPromptsOnTheGridOfAGroupThatIsCoarserThanPages) {
+TEST_F(SchedulerTest, SplitsPromptsOnTheGridOfACoarserCacheGroup) {
   state_grid_pages_ = 3;
   make(4, 22, 4, 32);
   submit(1, 20);
@@ -128,7 +129,7 @@ TEST_F(SchedulerTest, CutsPromptsOnTheGridOfAGroupThatIsCoarserThanPages) {
           (text.empty() ? "" : " ") + std::to_string(part.request->id) + ":" + std::to_string(part.num_new);
     return text;
   };
-  EXPECT_EQ(parts(), "1:20") << "2 are left of 22, and the other prompt is cut at multiples of 12";
+  EXPECT_EQ(parts(), "1:20") << "2 of 22 are left, and the other prompt is split at multiples of 12";
   scheduler_->finish(1);
   EXPECT_EQ(parts(), "2:12");
 }
@@ -153,15 +154,15 @@ TEST_F(SchedulerTest, FillsTheStepWithTheNextPrompt) {
   EXPECT_EQ(step(), "1:1 2:1 3:4");
 }
 
-TEST_F(SchedulerTest, GoesOnWithinAPageWhenAStepHasLessThanAPage) {
+TEST_F(SchedulerTest, SplitsWithinAPageWhenAStepIsSmallerThanAPage) {
   make(4, 6, 16, 64);
   submit(1, 20);
   for (int i = 0; i < 2; ++i) EXPECT_EQ(step(), "1:6");
-  EXPECT_EQ(step(), "1:4") << "up to the border";
+  EXPECT_EQ(step(), "1:4") << "up to the page boundary";
   EXPECT_EQ(step(), "1:4");
 }
 
-TEST_F(SchedulerTest, AdmitsNoMoreThanTheRowsThereAre) {
+TEST_F(SchedulerTest, AdmitsAtMostOneRequestPerRow) {
   make(2, 64, 4, 64);
   for (RequestId id = 1; id <= 3; ++id) submit(id, 4);
   EXPECT_EQ(step(), "1:4 2:4");
@@ -190,18 +191,18 @@ TEST_F(SchedulerTest, AdmitsRequestsWhoseOutputsFit) {
 }
 
 TEST_F(SchedulerTest, PreemptsTheShortestAnswerWhenPagesRunOut) {
-  options_.conservativeness = 0.0;  // plans for no more of those that run
+  options_.conservativeness = 0.0;  // reserves nothing for the answers of running requests
   make(2, 64, 4, 8);                // 7 pages
   submit(1, 8, 20);
   EXPECT_EQ(step(), "1:8");
   submit(2, 4, 3);
   EXPECT_EQ(step(), "1:1 2:4");
   for (int i = 0; i < 7; ++i) EXPECT_EQ(step(), "1:1 2:1");
-  EXPECT_EQ(step(), "1:1") << "1 needs a fifth page, so 2 gives its three back";
+  EXPECT_EQ(step(), "1:1") << "1 needs a fifth page, so 2 is preempted and frees its three";
   EXPECT_EQ(scheduler_->num_waiting(), 1);
-  EXPECT_DOUBLE_EQ(scheduler_->new_token_ratio(), 1.0) << "more is planned for from now on";
+  EXPECT_DOUBLE_EQ(scheduler_->new_token_ratio(), 1.0) << "later admissions reserve more";
   EXPECT_EQ(scheduler_->finish(1)->num_preemptions, 0);
-  EXPECT_EQ(step(), "2:12") << "prompt and answer are computed anew";
+  EXPECT_EQ(step(), "2:12") << "prompt and answer are computed again";
   EXPECT_EQ(scheduler_->finish(2)->num_preemptions, 1);
   EXPECT_EQ(slots_->num_used_slots(), 0);
 }
@@ -220,18 +221,18 @@ TEST_F(SchedulerTest, PreemptedRequestKeepsItsQueuePosition) {
   EXPECT_EQ(step().substr(0, 2), "2:");
 }
 
-TEST_F(SchedulerTest, DropsTheLastOneWhenTooManyWait) {
+TEST_F(SchedulerTest, DropsTheLastRequestWhenTheQueueIsFull) {
   options_.max_queued_requests = 2;
   make(1, 64, 4, 32);
   for (RequestId id = 1; id <= 3; ++id) submit(id, 4);
   const auto dropped = scheduler_->drain_dropped(Clock::now());
   ASSERT_EQ(dropped.size(), 1u);
   EXPECT_EQ(dropped[0].request->id, 3);
-  EXPECT_EQ(dropped[0].why, "the request queue is full");
+  EXPECT_EQ(dropped[0].reason, "the request queue is full");
   EXPECT_EQ(step(), "1:4");
 }
 
-TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogether) {
+TEST_F(SchedulerTest, CountsWaitingCompletionsAndDropsThemPerRequest) {
   options_.max_queued_requests = 2;
   make(1, 64, 4, 32);
   const auto submit_completions = [&](RequestId first, int n) {
@@ -243,7 +244,7 @@ TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogeth
     }
   };
   submit_completions(1, 1);
-  submit_completions(2, 4);  // more than may wait, but one alone waited before
+  submit_completions(2, 4);  // exceeds the limit, but only one request waited before
   EXPECT_TRUE(scheduler_->drain_dropped(Clock::now()).empty());
   submit_completions(6, 3);
   const auto dropped = scheduler_->drain_dropped(Clock::now());
@@ -252,7 +253,7 @@ TEST_F(SchedulerTest, CountsEachCompletionThatWaitsAndDropsThoseOfARequestTogeth
   EXPECT_EQ(scheduler_->num_waiting(), 5);
   EXPECT_EQ(step(), "1:4");
   for (const RequestId id : {2, 3}) ASSERT_NE(scheduler_->abort(id), nullptr);
-  submit_completions(9, 1);  // of the four, two still wait
+  submit_completions(9, 1);  // two of the four still wait
   EXPECT_EQ(scheduler_->drain_dropped(Clock::now()).size(), 1u);
   ASSERT_NE(scheduler_->abort(4), nullptr);
   submit_completions(10, 1);
@@ -273,7 +274,7 @@ TEST_F(SchedulerTest, WithPrioritiesTheLowestIsDroppedAndTheHighestRunsFirst) {
   EXPECT_EQ(step(), "3:4");
 }
 
-TEST_F(SchedulerTest, ByLofTheLongestOutputGoesFirstAndAmongEqualsTheFirstThatCame) {
+TEST_F(SchedulerTest, LofRunsTheLongestOutputFirstThenTheEarliestRequest) {
   options_ = {.policy = SchedulePolicy::kLof, .max_queued_requests = 3};
   make(2, 64, 4, 64);
   submit(1, 4, 8);
@@ -301,11 +302,11 @@ TEST_F(SchedulerTest, EndsRequestsWhoseDeadlineHasPassedWaitingOrRunning) {
   ASSERT_EQ(dropped.size(), 2u);
   EXPECT_EQ(dropped[0].request->id, 1);
   EXPECT_EQ(dropped[1].request->id, 2);
-  EXPECT_EQ(dropped[1].why, "the deadline has passed");
+  EXPECT_EQ(dropped[1].reason, "the deadline has passed");
   EXPECT_EQ(step(), "3:4");
 }
 
-TEST_F(SchedulerTest, ByLpmTheLongestCachedPrefixGoesFirst) {
+TEST_F(SchedulerTest, LpmRunsTheLongestCachedPrefixFirst) {
   options_.policy = SchedulePolicy::kLpm;
   caching_ = EvictionPolicy::kLru;
   make(1, 64, 4, 32);
@@ -337,20 +338,20 @@ TEST_F(SchedulerTest, LpmDoesNotStarveRequestsWithoutCachedPrefix) {
     submit(next, 20);
     const std::string parts = step();
     first = std::stoll(parts);
-    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxTimesOvertaken);
+    ASSERT_LT(next, 4 + 2 * WaitingQueue::kMaxOvertakes);
     scheduler_->finish(first);
   }
-  EXPECT_GT(next, WaitingQueue::kMaxTimesOvertaken) << "the longest prefix goes first until then";
-  EXPECT_LE(next, 4 + WaitingQueue::kMaxTimesOvertaken);
+  EXPECT_GT(next, WaitingQueue::kMaxOvertakes) << "the longest prefix runs first until then";
+  EXPECT_LE(next, 4 + WaitingQueue::kMaxOvertakes);
 }
 
-TEST_F(SchedulerTest, CountsASharedPrefixOnceInPagesAndForEachRequestInKeys) {
+TEST_F(SchedulerTest, CountsASharedPrefixOnceInPagesAndPerRequestInKeys) {
   caching_ = EvictionPolicy::kLru;
   make(4, 64, 4, 24);
   limits_.max_kv_tokens = 1000;
   make_scheduler();
   for (RequestId id = 1; id <= 4; ++id) submit(id, 30, 1);
-  // 28 of 30 are in whole pages, which the first computes for all.
+  // The first request computes 28 of the 30 tokens, which fill whole pages, for all requests.
   EXPECT_EQ(step(), "1:30 2:2 3:2 4:2");
   EXPECT_EQ(slots_->num_used_slots(), (7 + 4) * 4);
   EXPECT_EQ(memory_->num_held_tokens(), 120);
@@ -362,8 +363,8 @@ TEST_F(SchedulerTest, CountsASharedPrefixOnceInPagesAndForEachRequestInKeys) {
   EXPECT_EQ(step(), "1:30 2:2");
 }
 
-// What it would lock counts as available until then.
-TEST_F(SchedulerTest, LocksThePrefixOfARequestBeforeItLooksForRoom) {
+// Pages of the request's cached prefix count as evictable until they are locked.
+TEST_F(SchedulerTest, LocksACachedPrefixBeforeItChecksForFreePages) {
   caching_ = EvictionPolicy::kLru;
   make(4, 64, 4, 12);  // 11 pages
   limits_.max_kv_tokens = 1000;
@@ -375,7 +376,7 @@ TEST_F(SchedulerTest, LocksThePrefixOfARequestBeforeItLooksForRoom) {
   other->tokens[0] = 5;
   scheduler_->submit(std::move(other));
   EXPECT_EQ(step(), "2:16");
-  submit(3, 24);  // 5 pages are cached, 1 is free when 2 has taken its next
+  submit(3, 24);  // 5 pages are cached; after request 2 grows, 1 is free
   EXPECT_EQ(step(), "2:1");
   scheduler_->finish(2);
   EXPECT_EQ(step(), "3:4");
@@ -385,17 +386,17 @@ TEST_F(SchedulerTest, ReportsReadsOfPendingKeys) {
   caching_ = EvictionPolicy::kLru;
   make(4, 64, 4, 32);
   submit(1, 20);
-  EXPECT_TRUE(scheduler_->schedule().prefix_ready) << "alone";
+  EXPECT_TRUE(scheduler_->schedule().prefix_ready) << "one request";
   scheduler_->advance();
   submit(2, 20);
-  EXPECT_TRUE(scheduler_->schedule().prefix_ready) << "behind what was computed before";
+  EXPECT_TRUE(scheduler_->schedule().prefix_ready) << "after a prefix that an earlier step computed";
   scheduler_->advance();
   make(4, 64, 4, 32);
   for (RequestId id = 1; id <= 2; ++id) submit(id, 20);
   EXPECT_FALSE(scheduler_->schedule().prefix_ready);
 }
 
-TEST_F(SchedulerTest, PromptReusesKeysComputedByAnotherMeanwhile) {
+TEST_F(SchedulerTest, PromptReusesKeysThatAnotherRequestComputed) {
   caching_ = EvictionPolicy::kLru;
   make(4, 16, 4, 32);
   submit(1, 4);
@@ -405,11 +406,11 @@ TEST_F(SchedulerTest, PromptReusesKeysComputedByAnotherMeanwhile) {
   scheduler_->finish(1);
   submit(3, 40);
   EXPECT_EQ(step(), "2:16");
-  EXPECT_EQ(step(), "2:8 3:4") << "36 of 40 are there";
+  EXPECT_EQ(step(), "2:8 3:4") << "36 of 40 are computed";
   EXPECT_EQ(scheduler_->finish(3)->num_cached_tokens, 36);
 }
 
-TEST_F(SchedulerTest, ForgetsWhatAFailedStepWasToCompute) {
+TEST_F(SchedulerTest, RemovesThePagesOfAFailedStepFromTheCache) {
   caching_ = EvictionPolicy::kLru;
   make(4, 64, 4, 32);
   submit(1, 20);
@@ -424,7 +425,7 @@ TEST_F(SchedulerTest, ForgetsWhatAFailedStepWasToCompute) {
   EXPECT_EQ(step(), "2:20");
 }
 
-TEST_F(SchedulerTest, RejectsAPromptThatThePoolCanNeverHold) {
+TEST_F(SchedulerTest, RejectsAPromptLargerThanThePool) {
   make(2, 64, 4, 3);
   try {
     submit(1, 8);
@@ -456,7 +457,7 @@ TEST_F(SchedulerTest, RunningRequestsHaveDisjointSlots) {
   EXPECT_EQ(static_cast<int>(seen.size()), total);
 }
 
-TEST_F(SchedulerTest, AdmitsNoMoreThanAStepMayAttendTo) {
+TEST_F(SchedulerTest, LimitsAdmissionByTheKeysOfAStep) {
   make_with_kv_limit(20);
   submit(1, 9, 0);
   submit(2, 8, 0);
@@ -466,26 +467,25 @@ TEST_F(SchedulerTest, AdmitsNoMoreThanAStepMayAttendTo) {
   EXPECT_EQ(scheduler_->num_waiting(), 1);
 }
 
-TEST_F(SchedulerTest, PreemptsWhenDecodesWouldAttendToMoreThanAStepMay) {
+TEST_F(SchedulerTest, PreemptsWhenDecodesExceedTheKeysOfAStep) {
   make_with_kv_limit(20);
   submit(1, 9, 0);
   submit(2, 8, 0);
   EXPECT_EQ(step(), "1:9 2:8");
   EXPECT_EQ(step(), "1:1 2:1");
-  EXPECT_EQ(step(), "2:1")
-      << "21 keys are one too many: of equal answers the longest prompt gives its own back";
+  EXPECT_EQ(step(), "2:1") << "21 keys exceed the limit: of equal answers, the longest prompt is preempted";
   EXPECT_EQ(scheduler_->num_waiting(), 1);
   scheduler_->finish(2);
   EXPECT_EQ(step(), "1:11");
 }
 
-TEST_F(SchedulerTest, RejectsAPromptThatNoStepMayAttendTo) {
+TEST_F(SchedulerTest, RejectsAPromptLargerThanTheKeysOfAStep) {
   make_with_kv_limit(20);
   submit(1, 19);
   EXPECT_THROW(submit(2, 20), Error);
 }
 
-TEST_F(SchedulerTest, ReservesSlotsForDraftsAndGivesBackThoseWithoutOne) {
+TEST_F(SchedulerTest, ReservesSlotsForDraftsAndFreesUnusedOnes) {
   drafts_ = {.max_tokens = 6, .max_reqs = 2};
   make(3, 64, 4, 32);
   limits_.max_draft_tokens = 12;
@@ -496,7 +496,8 @@ TEST_F(SchedulerTest, ReservesSlotsForDraftsAndGivesBackThoseWithoutOne) {
   ScheduledStep& decode = scheduler_->schedule();
   ASSERT_EQ(decode.requests.size(), 2u);
   EXPECT_EQ(decode.requests[0].num_draft_slots, 6);
-  EXPECT_EQ(decode.requests[1].num_draft_slots, 2) << "4 tokens in all: 1 is there, 1 comes with the drafts";
+  EXPECT_EQ(decode.requests[1].num_draft_slots, 2)
+      << "of 4 tokens, 1 exists and 1 is sampled after the drafts";
   EXPECT_EQ(decode.max_draft_tokens, 8);
   EXPECT_EQ(decode.num_tokens, 2);
   EXPECT_EQ(decode.mode, ForwardMode::kDecode);
@@ -519,7 +520,7 @@ TEST_F(SchedulerTest, ReservesSlotsForDraftsAndGivesBackThoseWithoutOne) {
   scheduler_->check_memory();
 }
 
-TEST_F(SchedulerTest, PlainDecodeFollowsWhereNothingIsDrafted) {
+TEST_F(SchedulerTest, RunsAPlainDecodeStepWithoutDrafts) {
   drafts_ = {.max_tokens = 6, .max_reqs = 2};
   make(3, 64, 4, 32);
   limits_.max_draft_tokens = 12;
@@ -534,9 +535,9 @@ TEST_F(SchedulerTest, PlainDecodeFollowsWhereNothingIsDrafted) {
   EXPECT_EQ(slots_->num_used_slots(), 8);
 }
 
-// Room of a quarter of the step while a prompt is computed: each request may use it, all together use it
-// once.
-TEST_F(SchedulerTest, DraftsOfAllRequestsShareTheRoomThatPromptsLeave) {
+// While a prompt is computed, drafts get a quarter of the step. Each request may use all of it, but together
+// they use it once.
+TEST_F(SchedulerTest, DraftsOfAllRequestsShareTheTokensThatPromptsLeave) {
   drafts_ = {.max_tokens = 6, .max_reqs = 2};
   make(3, 16, 4, 32);
   limits_.max_draft_tokens = 12;
@@ -550,7 +551,7 @@ TEST_F(SchedulerTest, DraftsOfAllRequestsShareTheRoomThatPromptsLeave) {
   EXPECT_EQ(mixed.max_draft_tokens, 4);
   EXPECT_EQ(mixed.requests[0].num_draft_slots, 4);
   EXPECT_EQ(mixed.requests[1].num_draft_slots, 4);
-  EXPECT_EQ(mixed.requests[2].num_new, 8) << "10 are left of 16, and a chunk ends at the border of a page";
+  EXPECT_EQ(mixed.requests[2].num_new, 8) << "10 are left of 16, and a chunk ends at a page boundary";
   mixed.requests[0].request->draft.tokens = {1};
   mixed.requests[1].request->draft.tokens = {1, 2, 3, 4};
   scheduler_->settle_drafts();
@@ -561,7 +562,7 @@ TEST_F(SchedulerTest, DraftsOfAllRequestsShareTheRoomThatPromptsLeave) {
   scheduler_->check_memory();
 }
 
-TEST_F(SchedulerTest, PromptsGetTheRoomThatDraftsLeave) {
+TEST_F(SchedulerTest, PromptsGetTheTokensThatDraftsDoNotUse) {
   drafts_ = {.max_tokens = 6, .max_reqs = 3};
   make(4, 16, 4, 32);
   limits_.max_draft_tokens = 12;
@@ -572,7 +573,7 @@ TEST_F(SchedulerTest, PromptsGetTheRoomThatDraftsLeave) {
   submit(3, 9);
   submit(4, 40);
   ScheduledStep& mixed = scheduler_->schedule();
-  ASSERT_EQ(mixed.requests.size(), 3u) << "1 is left: no end of a page of the last prompt is in reach";
+  ASSERT_EQ(mixed.requests.size(), 3u) << "1 is left, less than a page of the last prompt";
   EXPECT_EQ(mixed.requests[2].num_new, 9);
   scheduler_->settle_drafts();
   ASSERT_EQ(mixed.requests.size(), 4u);
@@ -591,16 +592,16 @@ TEST_F(SchedulerTest, PromptsGetTheRoomThatDraftsLeave) {
   scheduler_->check_memory();
 }
 
-TEST_F(SchedulerTest, ReservesTheSlotsForDraftsThatPromptsLeaveAndPreemptsNoRequest) {
+TEST_F(SchedulerTest, ReservesOnlyFreeSlotsForDraftsAndPreemptsNoRequest) {
   options_.conservativeness = 0.0;
   drafts_ = {.max_tokens = 6, .max_reqs = 2};
-  make(2, 64, 1, 14);  // 13 pages of a token
+  make(2, 64, 1, 14);  // 13 pages of one token
   limits_.max_draft_tokens = 12;
   make_scheduler();
   submit(1, 4, 20);
   EXPECT_EQ(step(), "1:4");
   submit(2, 4, 2);
-  EXPECT_EQ(step(), "1:1 2:4") << "slots for drafts do not keep it from being admitted";
+  EXPECT_EQ(step(), "1:1 2:4") << "slots for drafts do not prevent its admission";
   const ScheduledStep& decode = scheduler_->schedule();
   ASSERT_EQ(decode.requests.size(), 2u);
   EXPECT_EQ(decode.requests[0].num_draft_slots, 1) << "2 of 13 are left: 6, 3 and 1 are tried";

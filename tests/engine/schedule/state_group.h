@@ -1,6 +1,6 @@
-// StateGroup: a cache group of a recurrent model without the model. A row's state is the key of its last
-// token, which depends on all tokens before it. What a GPU would do (compute, save, copy and replay states)
-// is done at once.
+// StateGroup: the cache group of a recurrent model without the model. The state of a row is the key of its
+// last token, which depends on all tokens before it. The work of a GPU (compute, save, copy and replay
+// states) runs immediately on the host.
 #pragma once
 
 #include <list>
@@ -17,9 +17,9 @@ namespace attend::test {
 
 class StateGroup final : public CacheGroup {
  public:
-  // Saves states at multiples of `grid_pages` pages, at most `max_snapshots` at a time: of a prompt the last
-  // one at which the same prompt can resume, and the last one before the fork, where it leaves what is
-  // cached; of an answer each.
+  // Saves states at multiples of `grid_pages` pages, at most `max_snapshots` at a time. For a prompt: the
+  // last state at which the same prompt can resume, and the last one before the fork, where the prompt leaves
+  // its cached prefix. For an answer: each one.
   StateGroup(const ReqToTokenPool& rows, int page_size, int grid_pages, int max_snapshots)
       : rows_(rows),
         page_size_(page_size),
@@ -27,8 +27,8 @@ class StateGroup final : public CacheGroup {
         max_snapshots_(max_snapshots),
         states_(static_cast<size_t>(rows.num_rows())) {}
 
-  // A step computes tokens from position `first` to the end of `keys`, the keys of all tokens of the row.
-  // Throws unless the row's state is that of the tokens before them.
+  // Computes tokens from position `first` to the end of `keys`, the keys of all tokens of the row. Throws
+  // unless the row has the state of the tokens before `first`.
   void compute(RequestRow row, int first, View<const uint64_t> keys) {
     RowState& state = of(row);
     ensure(state.taken && state.live.position == first, "state of row ", row, ": position ",
@@ -47,11 +47,10 @@ class StateGroup final : public CacheGroup {
 
   bool has_snapshot(PageId page) const { return snapshots_.contains(page); }
   int num_snapshots() const { return static_cast<int>(snapshots_.size()); }
-  int num_saved_forks() const {
-    return num_saved_forks_;
-  }                                                   // states saved where a prompt leaves what is cached
-  int num_restored() const { return num_restored_; }  // rows that began with a snapshot
-  int num_replayed() const { return num_replayed_; }  // rows whose state a rewind restored
+  // Number of states saved where a prompt leaves its cached prefix.
+  int num_saved_forks() const { return num_saved_forks_; }
+  int num_restored() const { return num_restored_; }  // rows that started from a snapshot
+  int num_replayed() const { return num_replayed_; }  // rows with a state that rewind() restored
 
   int match(View<const PageId> prefix) const override {
     for (auto end = static_cast<int>(prefix.size()); end > 0; --end) {
@@ -112,7 +111,7 @@ class StateGroup final : public CacheGroup {
     if (state.committed.position < num_after) {
       ensure(state.live.position <= num_after, "row ", row, " rewinds to ", num_after,
              " and is not committed there, its state is at ", state.live.position);
-      return;  // the tokens after it were never computed
+      return;  // the removed tokens were not computed
     }
     state.live = state.committed;
     state.replay.clear();
@@ -169,12 +168,12 @@ class StateGroup final : public CacheGroup {
   };
   struct RowState {
     bool taken = false;
-    State live;                 // after the last step that was launched, drafts included
-    State committed;            // what advance() said last
-    std::vector<State> replay;  // of the last step, after each of its tokens
-    std::vector<State> saved;   // nobody's yet
-    std::set<int> to_save;      // positions that the tokens to come reach
-    int fork = 0;               // the last position on the grid that was cached when the row began
+    State live;                 // after the last launched step, including drafts
+    State committed;            // as of the last advance()
+    std::vector<State> replay;  // states after each token of the last step
+    std::vector<State> saved;   // not yet snapshots of a page
+    std::set<int> to_save;      // positions that later tokens reach
+    int fork = 0;               // last position on the grid that was cached at begin()
   };
   struct Snapshot {
     State state;
@@ -201,8 +200,8 @@ class StateGroup final : public CacheGroup {
   const ReqToTokenPool& rows_;
   int page_size_, grid_, max_snapshots_;
   std::vector<RowState> states_;
-  std::map<PageId, Snapshot> snapshots_;  // by the page that ends at the state's position
-  std::list<PageId> by_age_;              // of snapshots, oldest first
+  std::map<PageId, Snapshot> snapshots_;  // keyed by the page that ends at the state's position
+  std::list<PageId> by_age_;              // pages of the snapshots, oldest first
   int num_saved_forks_ = 0, num_restored_ = 0, num_replayed_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// A group of recurrent states next to token slots: where prompts are cut, and which states are saved.
+// Cache group of recurrent states together with token slots: the boundaries of chunks, and the saved states.
 #include "tests/engine/schedule/state_group.h"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@ namespace {
 
 using test::StateGroup;
 
-// Requests over token slots of pages of 2 and states at multiples of 4, computed one chunk at a time.
+// Requests with pages of 2 tokens and states at multiples of 4, computed one chunk at a time.
 class StateGroupTest : public testing::Test {
  protected:
   StateGroupTest() {
@@ -24,7 +24,7 @@ class StateGroupTest : public testing::Test {
     memory_ = std::make_unique<RequestMemory>(256, rows_, *slots_, EvictionPolicy::kLru, std::move(groups));
   }
 
-  // A prompt that begins with `num_common` tokens that all prompts have.
+  // Prompt that shares its first `num_common` tokens with all prompts.
   static Request make_prompt(RequestId id, int num_common, int num_tokens) {
     Request request;
     request.id = id;
@@ -44,7 +44,7 @@ class StateGroupTest : public testing::Test {
     memory_->advance(request);
     memory_->checkpoint(request);
   }
-  // Computes the prompt in chunks of at most `room` tokens; returns where it began.
+  // Computes the prompt in chunks of at most `room` tokens. Returns the number of cached tokens.
   int run(Request request, int room = 64) {
     EXPECT_TRUE(memory_->admit(request, memory_->find_prefix(request)));
     const int begin = request.num_computed;
@@ -61,7 +61,7 @@ class StateGroupTest : public testing::Test {
 
   ReqToTokenPool rows_{4, 64};
   std::unique_ptr<SlotAllocator> slots_ = make_allocator(2, 64);
-  StateGroup* state_ = nullptr;  // memory_'s
+  StateGroup* state_ = nullptr;  // owned by memory_
   std::unique_ptr<RequestMemory> memory_;
 };
 
@@ -73,7 +73,7 @@ TEST_F(StateGroupTest, ChunksEndAtCommonMultiplesOfThePageSizeAndTheGridsOfGroup
   EXPECT_EQ(RequestMemory(64, rows_, *slots_, std::nullopt, std::move(groups)).chunk_grid(), 12);
 }
 
-TEST_F(StateGroupTest, SavesTheStateBeforeTheEndOfAPromptInWhateverChunksItIsComputed) {
+TEST_F(StateGroupTest, SavesTheLastStateOfAPromptForAnyChunks) {
   EXPECT_EQ(run(make_prompt(1, 0, 23), 9), 0);
   EXPECT_EQ(state_->num_snapshots(), 1);
   EXPECT_EQ(run(make_prompt(1, 0, 23)), 20) << "the same prompt";
@@ -81,18 +81,18 @@ TEST_F(StateGroupTest, SavesTheStateBeforeTheEndOfAPromptInWhateverChunksItIsCom
   EXPECT_EQ(run(make_prompt(2, 0, 24)), 20) << "its last token has to be computed";
 }
 
-TEST_F(StateGroupTest, SavesAStateWhereAPromptLeavesWhatIsCached) {
+TEST_F(StateGroupTest, SavesAStateWhereAPromptLeavesItsCachedPrefix) {
   EXPECT_EQ(run(make_prompt(1, 15, 30)), 0);
-  EXPECT_EQ(run(make_prompt(2, 15, 30)), 0) << "14 tokens are cached, and no state before 28";
+  EXPECT_EQ(run(make_prompt(2, 15, 30)), 0) << "14 tokens are cached, but the only state is at 28";
   EXPECT_EQ(state_->num_saved_forks(), 1);
-  EXPECT_EQ(run(make_prompt(3, 15, 30), 5), 12) << "where the second one left the first";
-  EXPECT_EQ(state_->num_saved_forks(), 1) << "the state is there";
+  EXPECT_EQ(run(make_prompt(3, 15, 30), 5), 12) << "where the second prompt left the first";
+  EXPECT_EQ(state_->num_saved_forks(), 1) << "the state exists already";
   EXPECT_EQ(run(make_prompt(4, 7, 30), 5), 0);
   EXPECT_EQ(state_->num_saved_forks(), 2);
   EXPECT_EQ(run(make_prompt(5, 7, 30)), 4);
 }
 
-TEST_F(StateGroupTest, SavesStatesOfAnAnswerAndForgetsThoseOfTokensThatWereNeverComputed) {
+TEST_F(StateGroupTest, SavesStatesOfAnAnswerButNotOfUncomputedTokens) {
   Request request = make_prompt(1, 0, 10);
   ASSERT_TRUE(memory_->admit(request, memory_->find_prefix(request)));
   compute_to(request, 10);
@@ -104,14 +104,14 @@ TEST_F(StateGroupTest, SavesStatesOfAnAnswerAndForgetsThoseOfTokensThatWereNever
     compute_to(request, end);
     request.tokens.push_back(5);
   }
-  EXPECT_EQ(state_->num_snapshots(), 2) << "at 8 and 12, and not at 16";
+  EXPECT_EQ(state_->num_snapshots(), 2) << "at 8 and 12, not at 16";
   EXPECT_EQ(state_->num_replayed(), 0);
   memory_->release(request);
 }
 
-// Pages of 2 tokens and states at multiples of 4: the pages become the cache's before they are computed, the
-// states after that.
-TEST(CacheGroups, ARequestBeginsAtTheDeepestSnapshotOfAPromptThatWasSharedAhead) {
+// Pages of 2 tokens and states at multiples of 4. Pages enter the cache before they are computed, states
+// after.
+TEST(CacheGroups, ARequestStartsAtTheLastSnapshotOfAPromptSharedBeforeItsComputation) {
   ReqToTokenPool rows(2, 32);
   const auto slots = make_allocator(2, 16);
   std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows, *slots, nullptr);
@@ -139,8 +139,7 @@ TEST(CacheGroups, ARequestBeginsAtTheDeepestSnapshotOfAPromptThatWasSharedAhead)
   second.num_computed = 11;
   memory.advance(second);
   memory.checkpoint(second);
-  EXPECT_EQ(rows.row(second.row)[8], rows.row(first.row)[8])
-      << "the page behind the snapshot is the cache's too";
+  EXPECT_EQ(rows.row(second.row)[8], rows.row(first.row)[8]) << "the page after the snapshot is shared too";
   Request* const both[] = {&first, &second};
   memory.check(both);
   memory.release(first);

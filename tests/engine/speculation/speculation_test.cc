@@ -1,5 +1,5 @@
-// Speculative decoding: requests get the tokens that they get without, bit for bit in deterministic mode,
-// however they are chosen and however they end, and nothing of what was drafted is left.
+// Speculative decoding: requests get the same tokens as without it, bit for bit in deterministic mode, for
+// every way to sample and to end, and rejected drafts leave no state.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -41,7 +41,7 @@ struct SpeculativeRun {
   int64_t num_preemptions = 0;
 };
 
-// A text of its own that repeats: a draft is found at once, and is right at times.
+// A prompt that repeats itself: drafts are found at once and some of them are accepted.
 std::vector<int32_t> repeating_prompt(int first, int num_tokens) {
   std::vector<int32_t> prompt(static_cast<size_t>(num_tokens));
   for (int i = 0; i < num_tokens; ++i)
@@ -54,9 +54,9 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
   SpeculativeDecoding() {
     config_.model_path = kRandomLlama;
     config_.device.type = GetParam();
-    config_.dtype = DType::kF32;  // rounded more, a token in another batch may be another
+    config_.dtype = DType::kF32;  // in 16 bits, rounding in another batch can change a token
     config_.kv_cache_dtype = DType::kF32;
-    // One token that repeats is enough: wrong drafts are wanted too.
+    // A match of one token suffices, so that some drafts are rejected.
     options_ = {.algorithm = SpeculativeAlgorithm::kNgram,
                 .num_draft_tokens = 6,
                 .ngram_min_match_window_size = 1,
@@ -70,7 +70,7 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
 
   using Event = std::function<void(Engine&, int step, const OutputSink&)>;
 
-  // All requests at once; `between` is called behind each step, `listener` for each output.
+  // Submits all requests at once. Calls `between` after each step and `listener` for each output.
   SpeculativeRun run(bool speculates, const std::vector<GenerationRequest>& requests,
                      const Event& between = {}, const OutputSink& listener = {}) {
     config_.speculation = speculates ? options_ : SpeculativeOptions();
@@ -85,7 +85,7 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
       bool worked = true;
       try {
         worked = engine.step(sink);
-      } catch (const std::runtime_error&) {  // the sink's
+      } catch (const std::runtime_error&) {  // thrown by the sink
       }
       engine.check_memory();
       if (!worked) break;
@@ -99,7 +99,7 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
   }
 
   static void add(SpeculativeAnswer& answer, const RequestOutput& output) {
-    EXPECT_EQ(answer.num_last, 0) << "an output behind the end";
+    EXPECT_EQ(answer.num_last, 0) << "an output after the last one";
     answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
     const LogprobsView& scored = output.logprobs;
     answer.logprobs.insert(answer.logprobs.end(), scored.logprobs.begin(), scored.logprobs.end());
@@ -130,7 +130,8 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
     EXPECT_EQ(drafted.top_ids.size(), plain.top_ids.size());
   }
 
-  // With and without, the same; some drafts are right and some are not.
+  // Runs the requests without and with drafts, expects equal answers and both accepted and rejected drafts,
+  // and returns the run with drafts.
   SpeculativeRun expect_same(const std::vector<GenerationRequest>& requests, const Event& between = {},
                              const OutputSink& listener = {}) {
     const SpeculativeRun plain = run(false, requests, between, listener);
@@ -142,8 +143,8 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
       expect_equal(answer, drafted.answers.at(key), config_.deterministic_inference ? 0.0f : 1e-4f);
     }
     const DraftCounts& drafts = drafted.stats.drafts;
-    EXPECT_GT(drafts.num_accepted, 0) << "the test tests little";
-    EXPECT_LT(drafts.num_accepted, drafts.num_drafted) << "the test tests little";
+    EXPECT_GT(drafts.num_accepted, 0) << "the test checks too little";
+    EXPECT_LT(drafts.num_accepted, drafts.num_drafted) << "the test checks too little";
     return drafted;
   }
 
@@ -179,7 +180,7 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensInFewerSteps) {
   EXPECT_LT(drafted.stats.num_steps, plain.stats.num_steps);
   EXPECT_EQ(drafted.stats.num_generated_tokens, plain.stats.num_generated_tokens);
   EXPECT_EQ(drafted.stats.num_decode_tokens, plain.stats.num_decode_tokens);
-  // Every token but a request's first comes of a step that is counted.
+  // Every token except the first of each request is sampled in a counted step.
   const DraftCounts& drafts = drafted.stats.drafts;
   EXPECT_EQ(drafts.num_steps + drafts.num_accepted, plain.stats.num_generated_tokens - 6);
   EXPECT_GT(drafts.accept_length(), 1.0);
@@ -193,7 +194,7 @@ TEST_P(SpeculativeDecoding, ProducesTheSameBitsInDeterministicMode) {
   expect_same(requests);
 }
 
-TEST_P(SpeculativeDecoding, GivesTheSameSampledTokensOfASeed) { expect_same(sampled(make_requests(8))); }
+TEST_P(SpeculativeDecoding, ProducesTheSameSampledTokensForASeed) { expect_same(sampled(make_requests(8))); }
 
 TEST_P(SpeculativeDecoding, ProducesTheSameTokensOfEveryCompletionOfAPrompt) {
   std::vector<GenerationRequest> requests = sampled(make_requests(3));
@@ -209,7 +210,7 @@ TEST_P(SpeculativeDecoding, ReturnsLogprobsOfDraftTokens) {
   EXPECT_EQ(drafted.answers.at({2, 0}).top_ids.size(), 5u * 43u);
 }
 
-// Each row of a draft has the edits that the tokens before it make.
+// Each row of a draft has the penalties that the tokens before it cause.
 TEST_P(SpeculativeDecoding, AppliesPenaltiesBiasesAndMinTokensWithinADraft) {
   std::vector<GenerationRequest> requests = sampled(make_requests(6, 60));
   const SpeculativeRun plain = run(false, requests);
@@ -234,7 +235,7 @@ TEST_P(SpeculativeDecoding, EndsAtAStopTokenWithinADraft) {
   expect_same(requests);
 }
 
-TEST_P(SpeculativeDecoding, EndsWhereTheContextOrThePoolEnds) {
+TEST_P(SpeculativeDecoding, EndsAtTheEndOfTheContextOrThePool) {
   config_.context_length = 64;
   expect_same(make_requests(4, 200));
   config_.context_length = 0;
@@ -252,7 +253,7 @@ TEST_P(SpeculativeDecoding, HonorsMaxNewTokens) {
   }
 }
 
-TEST_P(SpeculativeDecoding, ProducesTheSameTokensWhereThePoolIsTooSmallForAll) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWhenRequestsArePreempted) {
   for (const int page_size : {1, 4}) {
     config_.backend_options.page_size = page_size;
     config_.max_total_tokens = 140;
@@ -260,11 +261,11 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensWhereThePoolIsTooSmallForAll) {
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < 6; ++i) requests.push_back(request(i, 10 + i, 40 + i));
     const SpeculativeRun drafted = expect_same(requests);
-    EXPECT_GT(drafted.num_preemptions, 0) << "the test tests little";
+    EXPECT_GT(drafted.num_preemptions, 0) << "the test checks too little";
   }
 }
 
-// Chunks of prompts and drafts are in one step.
+// A step contains chunks of prompts and drafts.
 TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithChunkedPrompts) {
   config_.chunked_prefill_size = 24;
   config_.max_running_requests = 4;
@@ -275,7 +276,7 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithChunkedPrompts) {
   expect_same(requests);
 }
 
-TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverWindowsChunksLatentRowsAndSharedPrefixes) {
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithWindowsChunksLatentRowsAndSharedPrefixes) {
   for (const char* model : {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite",
                             "qwen3-some-layers-slide", "gpt-oss-sinks-window", "llama4-chunks"}) {
     SCOPED_TRACE(model);
@@ -287,9 +288,9 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverWindowsChunksLatentRowsAndS
   }
 }
 
-// What a request leaves in the prefix cache is what it would leave without drafts: who goes on behind its
-// answer gets the tokens of a cold engine.
-TEST_P(SpeculativeDecoding, LeavesNothingOfWrongDraftsInThePrefixCache) {
+// Requests leave the same pages in the prefix cache as without drafts: a request that continues an answer
+// gets the tokens of a cold engine.
+TEST_P(SpeculativeDecoding, LeavesNoRejectedDraftsInThePrefixCache) {
   config_.backend_options.page_size = 1;
   config_.deterministic_inference = true;
   std::vector<GenerationRequest> requests = sampled(make_requests(4));
@@ -310,10 +311,11 @@ TEST_P(SpeculativeDecoding, LeavesNothingOfWrongDraftsInThePrefixCache) {
   });
   EXPECT_GT(num_cached, 100);
   for (int i = 1; i <= 4; ++i) expect_equal(cold.answers.at({i, 0}), warm.answers.at({i + 4, 0}), 0.0f);
-  EXPECT_GT(warm.stats.drafts.num_drafted - warm.stats.drafts.num_accepted, 20) << "the test tests little";
+  EXPECT_GT(warm.stats.drafts.num_drafted - warm.stats.drafts.num_accepted, 20)
+      << "the test checks too little";
 }
 
-TEST_P(SpeculativeDecoding, DraftsNothingAboveABatchSizeAndOverlapsStepsThere) {
+TEST_P(SpeculativeDecoding, OverlapsStepsInsteadOfDraftingAboveABatchSize) {
   options_.disable_by_batch_size = 3;
   config_.overlap_schedule = true;
   std::vector<GenerationRequest> requests = make_requests(6);
@@ -348,7 +350,7 @@ TEST_P(SpeculativeDecoding, EndsARequestThatIsAbortedBetweenSteps) {
   }
 }
 
-TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
+TEST_P(SpeculativeDecoding, EndsOnlyTheRequestWhoseSinkThrows) {
   const std::vector<GenerationRequest> requests = make_requests(4);
   const SpeculativeRun drafted = run(true, requests, {}, [](const RequestOutput& output) {
     if (output.id == 2 && output.request.num_output() >= 9) throw std::runtime_error("planted");
@@ -359,7 +361,7 @@ TEST_P(SpeculativeDecoding, EndsTheOneRequestWhoseSinkThrows) {
   EXPECT_LT(drafted.answers.at({2, 0}).tokens.size(), 15u);
 }
 
-TEST_P(SpeculativeDecoding, EndsTheOneRequestWithNonFiniteLogits) {
+TEST_P(SpeculativeDecoding, EndsOnlyRequestsWithNonFiniteLogits) {
   const auto path = std::filesystem::path(testing::TempDir()) / "attend_speculation_overflowing";
   const std::vector<GenerationRequest> requests = make_requests(4);
   const int32_t bad = run(false, requests).answers.at({3, 0}).tokens[6];
@@ -371,7 +373,7 @@ TEST_P(SpeculativeDecoding, EndsTheOneRequestWithNonFiniteLogits) {
   EXPECT_EQ(drafted.answers.at({3, 0}).reason, FinishReason::kError);
 }
 
-// A grammar that takes every third token, by the tokens before.
+// A grammar that allows every third token, depending on the tokens before.
 class CountingMask final : public TokenMask {
  public:
   explicit CountingMask(int vocab_size) : vocab_size_(vocab_size) {}
@@ -408,9 +410,9 @@ TEST_P(SpeculativeDecoding, MaskedRequestsDecodeWithoutDrafts) {
   EXPECT_GT(drafted.stats.drafts.num_accepted, 0);
 }
 
-// Whoever comes and goes beside them, and however often they are preempted, requests get the tokens that they
-// get alone and without drafts; one that is aborted has the first of them.
-TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverRandomArrivalsAbortsAndPreemptions) {
+// With random submissions, aborts and preemptions, requests get the tokens of a run with one request and
+// without drafts; an aborted request gets the first of them.
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithRandomSubmissionsAbortsAndPreemptions) {
   config_.chunked_prefill_size = 16;
   config_.max_running_requests = 5;
   config_.schedule.conservativeness = 0.0;
@@ -423,7 +425,7 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverRandomArrivalsAbortsAndPree
     config_.backend_options.page_size = 1 << below(4);
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < 14; ++i) {
-      // Some prompts begin alike.
+      // Some prompts share a prefix.
       requests.push_back(request(below(4), 1 + below(60), 1 + below(50)));
       SamplingParams& params = requests.back().params;
       params.temperature = below(2) == 0 ? 0.0f : 0.4f;
@@ -432,9 +434,9 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverRandomArrivalsAbortsAndPree
       if (below(4) == 0) params.frequency_penalty = 0.05f;
     }
     config_.max_total_tokens = 0;
-    std::map<AnswerKey, SpeculativeAnswer> alone;
+    std::map<AnswerKey, SpeculativeAnswer> single;
     for (size_t i = 0; i < requests.size(); ++i)
-      alone[{static_cast<RequestId>(i) + 1, 0}] = run(false, {requests[i]}).answers.at({1, 0});
+      single[{static_cast<RequestId>(i) + 1, 0}] = run(false, {requests[i]}).answers.at({1, 0});
     config_.max_total_tokens = 160;
     size_t next = 2;
     const SpeculativeRun drafted =
@@ -448,12 +450,12 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverRandomArrivalsAbortsAndPree
     ASSERT_EQ(drafted.answers.size(), requests.size());
     num_preemptions += drafted.num_preemptions;
     for (const auto& [key, answer] : drafted.answers) {
-      const std::vector<int32_t>& whole = alone.at(key).tokens;
+      const std::vector<int32_t>& whole = single.at(key).tokens;
       EXPECT_EQ(answer.num_last, 1);
       if (answer.reason != FinishReason::kAbort) {
         ++num_whole;
         EXPECT_EQ(answer.tokens, whole);
-        EXPECT_EQ(answer.reason, alone.at(key).reason);
+        EXPECT_EQ(answer.reason, single.at(key).reason);
         continue;
       }
       ++num_aborted;
@@ -461,12 +463,12 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensOverRandomArrivalsAbortsAndPree
       EXPECT_TRUE(std::equal(answer.tokens.begin(), answer.tokens.end(), whole.begin()));
     }
   }
-  EXPECT_GT(num_preemptions, 5) << "the test tests little";
-  EXPECT_GT(num_aborted, 5) << "the test tests little";
-  EXPECT_GT(num_whole, 40) << "the test tests little";
+  EXPECT_GT(num_preemptions, 5) << "the test checks too little";
+  EXPECT_GT(num_aborted, 5) << "the test checks too little";
+  EXPECT_GT(num_whole, 40) << "the test checks too little";
 }
 
-// Text: stop strings are found where they are without drafts, and nothing behind them is shown.
+// A stop string is found at the same position as without drafts, and no text after it is returned.
 TEST_P(SpeculativeDecoding, EndsAtAStopStringWithinADraft) {
   config_.model_path = kAttendTiny;
   config_.dtype.reset();
@@ -486,7 +488,7 @@ TEST_P(SpeculativeDecoding, EndsAtAStopStringWithinADraft) {
     SCOPED_TRACE(key.first);
     expect_equal(answer, drafted.answers.at(key), 1e-4f);
   }
-  EXPECT_GT(drafted.stats.drafts.num_accepted, 0) << "the test tests little";
+  EXPECT_GT(drafted.stats.drafts.num_accepted, 0) << "the test checks too little";
 }
 
 TEST_P(SpeculativeDecoding, ReportsAcceptancePerRequestAndInMetrics) {
@@ -514,13 +516,13 @@ TEST_P(SpeculativeDecoding, ReportsAcceptancePerRequestAndInMetrics) {
   EXPECT_EQ(metrics.drafts.num_steps, counts.num_steps);
   EXPECT_EQ(metrics.drafts.num_drafted, counts.num_drafted);
   EXPECT_EQ(metrics.drafts.num_accepted, counts.num_accepted);
-  EXPECT_EQ(metrics.inter_token.count(), 98) << "one for each token behind the first, drafted or not";
+  EXPECT_EQ(metrics.inter_token.count(), 98) << "one per token after the first, drafted or not";
 }
 
 INSTANTIATE_TEST_SUITE_P(Device, SpeculativeDecoding, testing::Values(DeviceType::kCpu, DeviceType::kCuda),
                          [](const auto& device) { return device.param == DeviceType::kCpu ? "Cpu" : "Gpu"; });
 
-TEST(SpeculativeOptions, RejectsWhatItDoesNotKnow) {
+TEST(SpeculativeOptions, RejectUnknownAlgorithmsAndInvalidSizes) {
   EXPECT_EQ(parse_speculative_algorithm("NGRAM"), SpeculativeAlgorithm::kNgram);
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("EAGLE3"); }),
               HasSubstr("speculative_algorithm EAGLE3: expected NGRAM"));
@@ -537,7 +539,7 @@ TEST(SpeculativeOptions, RejectsWhatItDoesNotKnow) {
               HasSubstr("speculative_ngram_min_match_window_size 0: at least 1"));
 }
 
-TEST(SpeculativeOptions, RejectsABackendThatVerifiesNoDraftsByName) {
+TEST(SpeculativeOptions, RejectABackendThatCannotVerifyDrafts) {
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/deepseek-v2-lite";
   config.speculation.algorithm = SpeculativeAlgorithm::kNgram;

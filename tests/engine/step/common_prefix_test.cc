@@ -11,7 +11,7 @@ constexpr int kPageSize = 4, kContextLen = 32;
 
 class CommonPrefixTest : public testing::Test {
  protected:
-  // A request whose pages are these, with all of its tokens but the last computed.
+  // Adds a request with these pages, of which all tokens except the last are computed.
   Request& add(const std::vector<int>& pages, int num_tokens) {
     Request& request = *requests_.emplace_back(std::make_unique<Request>());
     request.id = static_cast<RequestId>(requests_.size());
@@ -29,7 +29,7 @@ class CommonPrefixTest : public testing::Test {
     rows_.write(request.row, 0, slots);
   }
 
-  // Of a step of all requests, in the order in which they were added.
+  // Shared prefix of a step with all requests in the order of add().
   SharedPrefix arrange(ForwardMode mode = ForwardMode::kDecode) { return arrange(common_, mode); }
   SharedPrefix arrange(CommonPrefix& common, ForwardMode mode) {
     step_.mode = mode;
@@ -38,12 +38,12 @@ class CommonPrefixTest : public testing::Test {
     step_.num_tokens = static_cast<int>(requests_.size());
     return common.arrange(step_);
   }
-  // Where so many reads of a key must be saved.
+  // Shared prefix with a minimum number of saved reads of keys.
   SharedPrefix saving(int64_t min_saved_keys) {
     CommonPrefix common(rows_, kPageSize, min_saved_keys);
     return arrange(common, ForwardMode::kDecode);
   }
-  // That the step then has.
+  // Order of the requests in the step after arrange().
   std::vector<RequestId> order() const {
     std::vector<RequestId> ids;
     for (const ScheduledRequest& part : step_.requests) ids.push_back(part.request->id);
@@ -56,7 +56,7 @@ class CommonPrefixTest : public testing::Test {
   ScheduledStep step_;
 };
 
-TEST_F(CommonPrefixTest, CountsWholePagesThatAllRequestsHave) {
+TEST_F(CommonPrefixTest, CountsWholePagesOfAllRequests) {
   add({1, 2, 3, 4}, 14);
   add({1, 2, 5}, 12);
   add({1, 2, 6, 7}, 16);
@@ -64,14 +64,14 @@ TEST_F(CommonPrefixTest, CountsWholePagesThatAllRequestsHave) {
   EXPECT_EQ(order(), (std::vector<RequestId>{1, 2, 3}));
 }
 
-TEST_F(CommonPrefixTest, PutsThoseThatShareFirst) {
+TEST_F(CommonPrefixTest, PutsSharingRequestsFirst) {
   add({9, 2, 3}, 10);
   add({1, 2, 5}, 12);
   add({8, 2, 3}, 10);
   add({1, 2, 6}, 10);
   EXPECT_EQ(arrange(), (SharedPrefix{2 * kPageSize, 2}));
   EXPECT_EQ(order(), (std::vector<RequestId>{2, 4, 1, 3}));
-  EXPECT_EQ(arrange(), (SharedPrefix{2 * kPageSize, 2})) << "the same requests again";
+  EXPECT_EQ(arrange(), (SharedPrefix{2 * kPageSize, 2})) << "the same requests in the next step";
   EXPECT_EQ(order(), (std::vector<RequestId>{2, 4, 1, 3}));
 }
 
@@ -80,13 +80,13 @@ TEST_F(CommonPrefixTest, ChoosesTheSubsetThatSavesMost) {
   add({1, 2, 3, 4, 6}, 20);
   add({1, 7}, 8);
   add({1, 8}, 8);
-  EXPECT_EQ(arrange(), (SharedPrefix{4 * kPageSize, 2})) << "4 pages once, not 1 page three times";
+  EXPECT_EQ(arrange(), (SharedPrefix{4 * kPageSize, 2})) << "4 pages once save more than 1 page three times";
   add({1, 9}, 8);
   add({1, 10}, 8);
   EXPECT_EQ(arrange(), (SharedPrefix{kPageSize, 6}));
 }
 
-TEST_F(CommonPrefixTest, LeavesEveryRequestItsNewToken) {
+TEST_F(CommonPrefixTest, ExcludesTheNewTokenOfEveryRequest) {
   add({1, 2, 3}, 9);  // the new token begins the third page
   add({1, 2}, 8);     // the new token ends the second page
   EXPECT_EQ(arrange().num_keys, kPageSize);
@@ -98,7 +98,7 @@ TEST_F(CommonPrefixTest, IsEmptyWithoutACommonPrefix) {
   EXPECT_EQ(arrange().num_keys, 0);
 }
 
-TEST_F(CommonPrefixTest, IsOfDecodeStepsOfSeveralRequests) {
+TEST_F(CommonPrefixTest, RequiresADecodeStepOfSeveralRequests) {
   add({1, 2, 3}, 10);
   EXPECT_EQ(arrange().num_keys, 0);
   add({1, 2, 4}, 10);
@@ -120,7 +120,7 @@ TEST_F(CommonPrefixTest, RecomputesAfterReordering) {
   add({1, 2, 3}, 10);
   Request& second = add({1, 2, 4}, 10);
   EXPECT_EQ(arrange().num_keys, 2 * kPageSize);
-  write(second, {1, 7, 4});  // preempted, and computed anew
+  write(second, {1, 7, 4});  // after preemption, computed again
   EXPECT_EQ(arrange(ForwardMode::kMixed).num_keys, 0);
   EXPECT_EQ(arrange().num_keys, kPageSize);
 }

@@ -13,13 +13,13 @@ using kernels::LogitEdit;
 std::map<int32_t, LogitEdit> by_token(const LogitsProcessor& logits_processor) {
   std::map<int32_t, LogitEdit> edits;
   for (const LogitEdit& edit : logits_processor.edits())
-    EXPECT_TRUE(edits.emplace(edit.token_id, edit).second) << "token " << edit.token_id << " twice";
+    EXPECT_TRUE(edits.emplace(edit.token_id, edit).second) << "token " << edit.token_id << " occurs twice";
   return edits;
 }
 
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
-TEST(LogitsProcessor, IsNeededForWhatChangesALogit) {
+TEST(LogitsProcessor, IsNeededOnlyForParametersThatChangeLogits) {
   EXPECT_FALSE(LogitsProcessor::needed({}));
   EXPECT_FALSE(LogitsProcessor::needed({.temperature = 1.0f, .stop_token_ids = {5}, .logprobs = 3}));
   EXPECT_TRUE(LogitsProcessor::needed({.repetition_penalty = 1.1f}));
@@ -29,7 +29,7 @@ TEST(LogitsProcessor, IsNeededForWhatChangesALogit) {
   EXPECT_TRUE(LogitsProcessor::needed({.min_tokens = 1}));
 }
 
-TEST(LogitsProcessor, CountsTheOutputForFrequencyAndPresenceAndNotThePrompt) {
+TEST(LogitsProcessor, CountsOnlyTheOutputForFrequencyAndPresence) {
   const std::vector<int32_t> prompt = {1, 2, 2};
   LogitsProcessor logits_processor({.frequency_penalty = 0.5f, .presence_penalty = 0.25f}, prompt, {});
   EXPECT_TRUE(logits_processor.edits().empty());
@@ -62,7 +62,7 @@ TEST(LogitsProcessor, AddsBiasesToPenalties) {
   EXPECT_EQ(edits.at(6).offset, -100.0f);
 }
 
-TEST(LogitsProcessor, BansStopTokensUntilThereAreMinTokens) {
+TEST(LogitsProcessor, BansStopTokensBeforeMinTokens) {
   const std::vector<int32_t> stops = {7, 8, 7};
   LogitsProcessor logits_processor({.logit_bias = {{7, 3.0f}}, .min_tokens = 2}, {}, stops);
   EXPECT_EQ(by_token(logits_processor).at(7).offset, kNever);

@@ -1,4 +1,4 @@
-// Decode steps that are replayed from graphs, against launched ones.
+// Decode steps replayed from CUDA graphs match eager steps.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,15 +16,15 @@ namespace {
 
 using testing::ElementsAre;
 
-// Two executors of the bundled model over the same rows and slots, with a runner each: one replays, the other
-// launches.
+// Two executors of the bundled model on the same rows and slots, with one runner each: one replays graphs,
+// the other launches kernels.
 class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
   static constexpr Device kGpu{DeviceType::kCuda, 0};
   static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
 
-  struct Computer {
-    Computer(const ExecutorConfig& config, const ReqToTokenPool& rows) : executor(config, {rows}) {
+  struct ExecutorAndRunner {
+    ExecutorAndRunner(const ExecutorConfig& config, const ReqToTokenPool& rows) : executor(config, {rows}) {
       executor.load();
     }
     ModelExecutor executor;
@@ -37,7 +37,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     ExecutorConfig config;
     config.checkpoint = open_checkpoint(ATTEND_SOURCE_DIR "/models/attend-tiny");
     config.model = read_config(*config.checkpoint);
-    // Tables of rotary embeddings have a row for each position of the model.
+    // RoPE tables have a row for each position of the model.
     config.model.max_position_embeddings = kContextLen;
     config.placement = {.device = kGpu, .dtype = dtype};
     const BackendEntry* const entry = find_backend(backend_table(), backend);
@@ -52,7 +52,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     config.storage.num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     config.decode_sizes = {1, 2, 4, kMaxReqs};
     rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen);
-    for (std::optional<Computer>* one : {&replaying_, &launching_}) {
+    for (std::optional<ExecutorAndRunner>* one : {&replaying_, &launching_}) {
       one->emplace(config, *rows_);
       (*one)->runner.emplace((*one)->executor, CommonPrefix(*rows_, kPageSize, 0));
     }
@@ -61,14 +61,14 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     add_requests();
   }
 
-  // Requests with every slot of their context, their K/V computed.
+  // Adds requests with slots for their whole context, and computes their K/V.
   void add_requests() {
     requests_.reserve(kMaxReqs);
     for (int r = 0; r < kMaxReqs; ++r) {
       auto& request = requests_.emplace_back();
       request.row = *rows_->allocate();
       std::vector<TokenSlot> slots;
-      // Pages of the requests interleave.
+      // Pages of the requests are interleaved.
       for (int position = 0; position < kContextLen; ++position)
         slots.emplace_back((1 + position / kPageSize * kMaxReqs + r) * kPageSize + position % kPageSize);
       rows_->write(request.row, 0, slots);
@@ -77,13 +77,13 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
       request.num_prompt = kContextLen;
       while (request.num_computed < kContextLen) {
         ScheduledStep chunk{.requests = {{&request, 512}}, .num_tokens = 512, .mode = ForwardMode::kExtend};
-        for (std::optional<Computer>* one : {&replaying_, &launching_}) (*one)->runner->run(chunk);
+        for (std::optional<ExecutorAndRunner>* one : {&replaying_, &launching_}) (*one)->runner->run(chunk);
         request.num_computed += 512;
       }
     }
   }
 
-  // A decode step in which request i has lengths[i] tokens, the last of them new.
+  // A decode step in which request i has lengths[i] tokens; the last one is new.
   ScheduledStep make_step(const std::vector<int>& lengths) {
     ScheduledStep step{
         .requests = {}, .num_tokens = static_cast<int>(lengths.size()), .mode = ForwardMode::kDecode};
@@ -108,7 +108,7 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
   }
 
   std::unique_ptr<ReqToTokenPool> rows_;
-  std::optional<Computer> replaying_, launching_;
+  std::optional<ExecutorAndRunner> replaying_, launching_;
   std::vector<Request> requests_;
   std::vector<GraphProgressInfo> progress_;
 };
@@ -124,8 +124,8 @@ TEST_P(ReplayOnGpu, ReportsEachSizeBeforeRecordingLargestFirst) {
   EXPECT_THAT(num_done, ElementsAre(0, 1, 2, 3, 4));
 }
 
-// Lengths on either side of what is short, where graphs of both are recorded.
-TEST_P(ReplayOnGpu, HasTheBitsOfTheLaunchedStepForLengthsThatGrowAndShrink) {
+// Lengths below and above the threshold between the graphs for short and long requests.
+TEST_P(ReplayOnGpu, MatchesTheBitsOfEagerStepsForAllLengths) {
   for (const std::vector<int>& lengths : std::vector<std::vector<int>>{{1},
                                                                        {2048},
                                                                        {2049},

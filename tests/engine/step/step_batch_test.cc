@@ -1,4 +1,4 @@
-// What a scheduled step becomes: the batch of an executor, and its arrays.
+// A scheduled step is converted to the batch of an executor and its arrays.
 #include "attend/engine/step/step_batch.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 using testing::ElementsAre;
 
-// From a scheduled step to the arrays of an executor.
+// Converts a scheduled step to the arrays of an executor.
 class StepInputs {
  public:
   StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, std::span<StepColumn* const> columns = {})
@@ -67,7 +67,7 @@ TEST(StepBatch, DescribesAMixedStep) {
   EXPECT_THAT(batch.out_slots, ElementsAre(TokenSlot(10), TokenSlot(5), TokenSlot(6), TokenSlot(7)));
   EXPECT_THAT(inputs.model_input().prompt_lens, ElementsAre(2, 5));
   EXPECT_THAT(inputs.model_input().token_ids, ElementsAre(12, 21, 22, 23));
-  // The chunk is not the end of its prompt, so only the decoding request samples.
+  // The chunk does not end its prompt, so only the decoding request samples.
   EXPECT_THAT(inputs.model_input().logit_rows, ElementsAre(0));
   EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0));
 }
@@ -94,7 +94,7 @@ TEST(StepBatch, ReportsWindowSlotsOfNewTokens) {
   EXPECT_THAT(slot_map.entries(), ElementsAre(swa.translate(TokenSlot(21)).value, -1));
 }
 
-// Column of a group that step arrays do not know: the last slot of each request.
+// Column of a cache group unknown to the step arrays: the last slot of each request.
 class LastSlotColumn final : public StepColumn {
  public:
   LastSlotColumn() : StepColumn(Length::kRequests) {}
@@ -106,7 +106,7 @@ class LastSlotColumn final : public StepColumn {
   }
 };
 
-TEST(StepBatch, CarriesColumnsOfAnyCacheGroup) {
+TEST(StepBatch, IncludesColumnsOfAnyCacheGroup) {
   const BatchLimits limits{.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(2, 8);
   SwaSlots swa(4, 6, 4);
@@ -137,7 +137,7 @@ TEST(StepBatch, CarriesColumnsOfAnyCacheGroup) {
   EXPECT_EQ(slot_map.entries().data(), address);
 }
 
-TEST(StepBatch, HasTheSameAddressesInStepsPaddedToTheSameSize) {
+TEST(StepBatch, KeepsItsAddressesInStepsPaddedToTheSameSize) {
   const BatchLimits limits{.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(3, 8);
   std::vector<Request> requests(2);
@@ -175,7 +175,7 @@ TEST(StepBatch, HasTheSameAddressesInStepsPaddedToTheSameSize) {
   EXPECT_THAT(inputs.batch().out_slots, ElementsAre(TokenSlot(2), TokenSlot(2), kNoSlot));
 }
 
-// Attention is planned, and a graph chosen, by the longest request of a step.
+// Attention plans and graphs are chosen by the longest request of a step.
 TEST(StepBatch, BoundsKeysByTheLongestRequestWithItsDraft) {
   const BatchLimits limits{.max_reqs = 4, .max_tokens = 16, .max_kv_tokens = 64, .max_draft_tokens = 3};
   ReqToTokenPool rows(4, 16);
@@ -204,7 +204,8 @@ TEST(StepBatch, BoundsKeysByTheLongestRequestWithItsDraft) {
   EXPECT_EQ(inputs.batch().max_seqlen_kv, 5);
 }
 
-// Graphs are captured so; attention is planned for as many rows as a request has at most.
+// Graphs are captured with such a batch. Attention is planned for the maximum number of query rows per
+// request.
 TEST(StepBatch, PaddingHasOneTokenPerRequest) {
   ReqToTokenPool rows(3, 8);
   StepInputs inputs({.max_reqs = 3, .max_tokens = 8, .max_kv_tokens = 16}, rows);
@@ -216,7 +217,7 @@ TEST(StepBatch, PaddingHasOneTokenPerRequest) {
   EXPECT_THAT(inputs.batch().cu_seqlen_q, ElementsAre(0, 1, 2, 3));
 }
 
-TEST(StepBatch, RejectsAStepThatCountsItsTokensWrong) {
+TEST(StepBatch, RejectsAStepWithAWrongNumberOfTokens) {
   const BatchLimits limits{.max_reqs = 1, .max_tokens = 8, .max_kv_tokens = 16};
   ReqToTokenPool rows(1, 8);
   Request request;
@@ -228,7 +229,7 @@ TEST(StepBatch, RejectsAStepThatCountsItsTokensWrong) {
   const std::string message = testing_support::error_message(ErrorCode::kInternal, [&] {
     inputs.build({.requests = {{&request, 2}}, .num_tokens = 3, .mode = ForwardMode::kExtend}, stream);
   });
-  EXPECT_THAT(message, testing::HasSubstr("a step of 3 tokens whose requests have 2"));
+  EXPECT_THAT(message, testing::HasSubstr("step with 3 tokens, but requests with 2"));
 }
 
 }  // namespace

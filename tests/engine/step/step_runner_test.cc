@@ -1,4 +1,4 @@
-// StepRunner over an executor that returns known logits: no model, no cache.
+// StepRunner with an executor that returns known logits, without a model or a cache.
 #include "attend/engine/step/step_runner.h"
 
 #include <gmock/gmock.h>
@@ -20,9 +20,9 @@ using testing::IsEmpty;
 using testing::SizeIs;
 
 constexpr int kVocab = 40;
-constexpr int32_t kNanToken = 39;  // has logits that are all NaN
+constexpr int32_t kNanToken = 39;  // token with NaN logits
 
-// The logits of a token depend on nothing else: 3 for the next id, 2 for the one after it, 0 for others.
+// The logits of a token depend only on its id: 3 for the next id, 2 for the one after it, 0 for others.
 class CountingExecutor : public Executor {
  public:
   CountingExecutor() { spec_.vocab_size = kVocab; }
@@ -56,7 +56,7 @@ class CountingExecutor : public Executor {
   const ModelSpec& spec() const override { return spec_; }
 
   std::vector<ExecutorBatch> batches;
-  std::vector<int> num_rows_scored;  // of calls of logits_of()
+  std::vector<int> num_rows_scored;  // per call of logits_of()
   Tensor hidden_states;
 
  private:
@@ -84,7 +84,7 @@ float logprob(float logit) {
   return logit - std::log(std::exp(3.0f) + std::exp(2.0f) + static_cast<float>(kVocab - 2));
 }
 
-// Allows some tokens.
+// Allows the given tokens.
 class FixedMask : public TokenMask {
  public:
   explicit FixedMask(std::vector<int32_t> allowed) : allowed_(std::move(allowed)) {}
@@ -111,7 +111,7 @@ class StepRunnerTest : public testing::Test {
     request.row = *rows_.allocate();
     return request;
   }
-  // All tokens of the requests that are not computed yet.
+  // A step with all tokens of the requests that are not computed yet.
   static ScheduledStep step_of(std::initializer_list<Request*> requests) {
     ScheduledStep step;
     step.mode = ForwardMode::kDecode;
@@ -132,7 +132,7 @@ class StepRunnerTest : public testing::Test {
   StepRunner runner_;
 };
 
-TEST_F(StepRunnerTest, SamplesTheLogitsOfItsExecutor) {
+TEST_F(StepRunnerTest, SamplesFromTheLogitsOfItsExecutor) {
   Request one = prompt({5, 6, 7}), two = prompt({20});
   EXPECT_THAT(run(step_of({&one, &two})), ElementsAre(8, 21));
   EXPECT_THAT(runner_.sampling_requests(), ElementsAre(0, 1));
@@ -160,7 +160,7 @@ TEST_F(StepRunnerTest, AppliesMasksAndBiasesOfSingleRequests) {
   EXPECT_THAT(masked.failure, IsEmpty());
 }
 
-TEST_F(StepRunnerTest, FailsARequestWhoseMaskLeavesNoToken) {
+TEST_F(StepRunnerTest, FailsARequestWhoseMaskAllowsNoToken) {
   Request plain = prompt({5}), masked = prompt({5});
   masked.mask = std::make_shared<FixedMask>(std::vector<int32_t>{});
   run(step_of({&plain, &masked}));
@@ -173,7 +173,7 @@ TEST_F(StepRunnerTest, ReturnsNoTokenForLogitsThatAreNaN) {
   EXPECT_THAT(run(step_of({&broken, &plain})), ElementsAre(kernels::kNoToken, 6));
 }
 
-TEST_F(StepRunnerTest, ReturnsLogprobsOfRequestsThatAskForThem) {
+TEST_F(StepRunnerTest, ReturnsLogprobsOfRequestsWithLogprobs) {
   Request plain = prompt({5}), scored = prompt({9});
   scored.params.logprobs = 2;
   EXPECT_THAT(run(step_of({&plain, &scored})), ElementsAre(6, 10));
@@ -185,7 +185,7 @@ TEST_F(StepRunnerTest, ReturnsLogprobsOfRequestsThatAskForThem) {
   EXPECT_NEAR(logprobs.top(0)[1].logprob, logprob(2.0f), 1e-5f);
 }
 
-// A prompt has more tokens than the executor has rows of logits.
+// The prompt has more tokens than the executor has rows of logits.
 TEST_F(StepRunnerTest, ScoresPromptsByTheLogitsOfTheirTokens) {
   Request request = prompt({5, 6, 8, 20, 21, 22});
   request.params.prompt_logprobs = 0;
@@ -211,7 +211,7 @@ TEST_F(StepRunnerTest, PassesTheTokensOfTheStepInFlightToTheNextOne) {
   EXPECT_THAT(executor_.batches[1].late_token_ids, SizeIs(1));
 }
 
-TEST_F(StepRunnerTest, ReturnsHiddenStatesOfAStepThatPools) {
+TEST_F(StepRunnerTest, ReturnsHiddenStatesOfPoolingSteps) {
   executor_.hidden_states = Tensor::zeros({2, 4}, DType::kF32);
   Request request = prompt({5, 6});
   request.pools = true;

@@ -352,7 +352,7 @@ std::vector<AttentionCase> small_cases() {
       if (i == 1) c.window_left = 30, c.k_scale = 0.5f, c.v_scale = 1.7f;
       if (i == 2) c.causal = false, c.sinks = true;
       if (i == 3) c.logit_cap = 8.0f;
-      if (i == 4) c.spread = ScoreSpread::kPeaked, c.requests = {{33, 300}};
+      if (i == 4) c.spread = ScoreSpread::kSharp, c.requests = {{33, 300}};
       if (i == 5) c.spread = ScoreSpread::kFlat, c.requests = {{3, 2}, {0, 5}, {1, 260}};
       cases.push_back(c);
     }

@@ -111,7 +111,7 @@ TEST_F(CudaAttention, RescalesWhenScoresRiseFromTileToTile) {
                   .head_dim_qk = 64,
                   .head_dim_v = 64,
                   .page_size = 16,
-                  .spread = conformance::ScoreSpread::kPeaked};
+                  .spread = conformance::ScoreSpread::kSharp};
   std::vector<AttentionCase> cases(10, c);
   cases[1].window_left = 100;
   cases[2].causal = false;
@@ -175,7 +175,7 @@ std::vector<AttentionCase> cases_with_few_work_tiles(bool short_requests) {
             c.sinks = true;
             break;
           case 2:
-            c.spread = conformance::ScoreSpread::kPeaked;
+            c.spread = conformance::ScoreSpread::kSharp;
             break;
           case 3:
             c.logit_cap = 20.0f;

@@ -68,7 +68,7 @@ std::vector<AttentionCase> cases_of_latent_pages() {
     AttentionCase& with_tree = cases[add(KvIndexKind::kPageTable, page_size, 16)];
     with_tree.tree = conformance::TreeShape::kTree;
     with_tree.requests.pop_back();  // this request has fewer keys than queries
-    cases[add(KvIndexKind::kPageTable, page_size, 64)].spread = conformance::ScoreSpread::kPeaked;
+    cases[add(KvIndexKind::kPageTable, page_size, 64)].spread = conformance::ScoreSpread::kSharp;
     cases[add(KvIndexKind::kPageTable, page_size, 5)].logit_cap = 8.0f;
     cases[add(KvIndexKind::kPageTable, page_size, 5)].sinks = true;
     cases[add(KvIndexKind::kPageTable, page_size, 64)].num_pad_tokens = 3;
@@ -187,7 +187,7 @@ TEST_F(CudaMla, MergesAnyNumberOfPartialResults) {
                          .head_dim_v = head_dim_v,
                          .rope_dim = 64,
                          .page_size = 64,
-                         .spread = conformance::ScoreSpread::kPeaked,
+                         .spread = conformance::ScoreSpread::kSharp,
                          .split_rule = kernels::SplitRule::kBalanced,
                          .num_workers = num_workers,
                          .seed = cases.size() + 1});

@@ -98,7 +98,7 @@ TEST_P(CudaPrefillOfSplits, HasTheBitsOfTheSm80KernelIfScoresRise) {
                   .out_dtype = DType::kBF16,
                   .kv_dtype = DType::kBF16,
                   .page_size = GetParam(),
-                  .spread = conformance::ScoreSpread::kPeaked,
+                  .spread = conformance::ScoreSpread::kSharp,
                   .split_rule = kernels::SplitRule::kFixed,
                   .split_tokens = 256,
                   .num_workers = 3};

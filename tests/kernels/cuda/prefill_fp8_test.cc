@@ -44,7 +44,7 @@ std::vector<AttentionCase> cases_of_queries() {
                                    base_case(128, DType::kF8E4M3)};
   cases[1].sinks = true;
   cases[2].logit_cap = 5.0f;
-  cases[3].spread = conformance::ScoreSpread::kPeaked;
+  cases[3].spread = conformance::ScoreSpread::kSharp;
   // CTAs divide the keys.
   cases[4].split_rule = kernels::SplitRule::kBalanced;
   cases[4].num_workers = 40;

@@ -270,7 +270,7 @@ std::vector<AttentionCase> with_rising_scores() {
                   .out_dtype = DType::kBF16,
                   .kv_dtype = DType::kBF16,
                   .page_size = 16,
-                  .spread = conformance::ScoreSpread::kPeaked,
+                  .spread = conformance::ScoreSpread::kSharp,
                   .num_workers = 3};
   std::vector<AttentionCase> cases(8, c);
   cases[1].window_left = 100;
@@ -364,7 +364,7 @@ TEST_F(CudaPrefill, DividesTheKeysOfALongPrefix) {
                        .kv_dtype = kv_dtype,
                        .page_size = 16,
                        .page_order = conformance::PageOrder::kShuffled,
-                       .spread = conformance::ScoreSpread::kPeaked,
+                       .spread = conformance::ScoreSpread::kSharp,
                        .split_rule = kernels::SplitRule::kBalanced,
                        .num_workers = num_workers,
                        .seed = cases.size() + 1});
@@ -425,7 +425,7 @@ std::vector<AttentionCase> for_verify() {
     c.head_dim_qk = std::min(c.head_dim_qk, 192);
     c.head_dim_v = std::min(c.head_dim_v, 128);
     c.kv_dtype = c.q_dtype;
-    // More CTAs than work tiles, up to eight times as many.
+    // 2 to 8 CTAs per request and KV head, more than there are work tiles.
     c.num_workers = c.num_reqs() * c.num_kv_heads * static_cast<int>(2 + i % 7);
     ++i;
   }

@@ -30,8 +30,8 @@ class TestTensor {
     return made;
   }
 
-  operator const TensorView&() const { return view_; }  // NOLINT: a tensor is used where a view is asked for
-  operator Weight() const { return view_; }             // NOLINT: as that
+  operator const TensorView&() const { return view_; }  // NOLINT: implicit conversion is intended
+  operator Weight() const { return view_; }             // NOLINT: implicit conversion is intended
   const TensorView& view() const { return view_; }
   int64_t size() const { return view_.num_elements(); }
 

@@ -87,8 +87,70 @@ TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
       {"{{ [{'a': 1}, {'a': 2}, {}] | selectattr('a', 'defined') | map(attribute='a') | join('+') }}", "1+2"},
       {"{{ '%s=%d' % ('a', 3) }} {{ '{}-{n}'.format(1, n=2) }}", "a=3 1-2"},
       {"line\n", "line"},
+      {"{{ '%s-%d' | format('a', 3) }} {{ 2.5 | round }} {{ 2.675 | round(2) }} {{ 1.21 | round(1, 'ceil') "
+       "}} {{ 7 | round }} {{ 1234 | round(-2) }}",
+       "a-3 2.0 2.67 1.3 7 1200"},
+      {"{% for k, g in [{'a': 2, 'n': 'x'}, {'a': 1, 'n': 'y'}, {'a': 2, 'n': 'z'}] | groupby('a') %}{{ k "
+       "}}:{{ g | map(attribute='n') | join }} {% endfor %}",
+       "1:y 2:xz "},
+      {"{{ [1, 2, 3] | batch(2) | list }} {{ [1, 2, 3] | batch(2, '-') | list }}",
+       "[[1, 2], [3]] [[1, 2], [3, '-']]"},
+      {"{{ none is sameas none }} {{ true is sameas 1 }} {{ false is sameas false }}", "True False True"},
+      {"{% raw %}{{ x }} {% if %}{# #}{% endraw %}\n{%- raw -%} a {%- endraw %} b",
+       "{{ x }} {% if %}{# #}a b"},
+      {"x\n  {% raw %}\n {{\n  {% endraw %}\ny", "x\n\n {{\ny"},
+      {"{% set a = 1 %}{% with a = 2, b = a %}{{ a }}{{ b }}{% set c = 3 %}{% endwith %}{{ a }}{{ c }}",
+       "211"},
+      {"{% macro box(t) %}[{{ t }}:{{ caller('q') }}]{% endmacro %}{% call(v) box('T') %}{{ v }}!{% endcall "
+       "%}",
+       "[T:q!]"},
+      {"{% for n in [{'v': 1, 'c': [{'v': 2, 'c': []}, {'v': 3, 'c': [{'v': 4, 'c': []}]}]}] recursive %}{{ "
+       "loop.depth }}{{ n.v }}{% if n.c %}({{ loop(n.c) }}){% endif %}{% endfor %}",
+       "11(2223(34))"},
+      {"{% macro m(a) %}{{ a }}{{ varargs }}{{ kwargs }}{% endmacro %}{{ m(1, 2, 3, k=4) }}",
+       "1(2, 3){'k': 4}"},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(rendered(source), expected) << source;
+}
+
+TEST(ChatTemplate, ContinuesTheLastMessage) {
+  const ChatTemplate chat = read_template(
+      "{% for m in messages %}<|{{ m.role }}|>{{ m.content | trim }}<|end|>{% endfor %}"
+      "{% if add_generation_prompt %}<|assistant|>{% endif %}");
+  const auto continued = [&](const std::string& content) {
+    std::string text;
+    for (const auto& part : chat.render_continued(
+             R"({"messages": [{"role": "user", "content": "So"}, {"role": "assistant", "content": ")" +
+                 content + R"("}]})",
+             content))
+      text += part.text;
+    return text;
+  };
+  EXPECT_EQ(continued("So it"), "<|user|>So<|end|><|assistant|>So it");
+  EXPECT_EQ(continued(" So it "), "<|user|>So<|end|><|assistant|>So it") << "the template removes spaces";
+  EXPECT_THROW(read_template("{{ messages[0].content }}")
+                   .render_continued(R"({"messages": [{"role": "user", "content": "x"}]})", "y"),
+               Error);
+}
+
+TEST(ChatTemplate, PassesReasoningUnderTheNameThatItReads) {
+  const std::string reply = R"({"messages": [{"role": "assistant", "content": "A", "reasoning": "R"}]})";
+  EXPECT_EQ(text_of(read_template("{{ messages[0].reasoning_content }}|{{ messages[0].thinking }}"), reply),
+            "R|");
+  EXPECT_EQ(text_of(read_template("{{ messages[0]['thinking'] }}"), reply), "R");
+  EXPECT_EQ(text_of(read_template("{{ messages[0].reasoning }}"), reply), "R");
+}
+
+TEST(ChatTemplate, ReadsAdditionalTemplates) {
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "additional_templates";
+  std::filesystem::create_directories(folder / "additional_chat_templates");
+  std::ofstream(folder / "config.json") << "{}";
+  std::ofstream(folder / "chat_template.jinja") << "plain";
+  std::ofstream(folder / "additional_chat_templates" / "tool_use.jinja") << "tools";
+  const std::string asks = R"({"messages": [], "tools": [{}]})";
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), R"({"messages": []})"), "plain");
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder), asks), "tools");
+  EXPECT_EQ(text_of(*ChatTemplate::find(folder, "tool_use"), R"({"messages": []})"), "tools");
 }
 
 TEST(ChatTemplate, TracksUserText) {
@@ -242,10 +304,10 @@ INSTANTIATE_TEST_SUITE_P(
                     Rejection{"{{ (1 }}", "'}' closes nothing"}, Rejection{"{% endif %}", "endif"},
                     Rejection{"{% break %}", "outside of a loop"},
                     Rejection{"\n\n{% include 'x' %}", "line 3: {% include %}: not supported", kUnsupported},
-                    Rejection{"{% for x in y recursive %}{% endfor %}", "a recursive loop", kUnsupported},
+                    Rejection{"{% autoescape true %}{% endautoescape %}", "{% autoescape %}", kUnsupported},
                     Rejection{"{{ x | urlize }}", "filter urlize", kUnsupported},
                     Rejection{"{{ x | map('urlize') }}", "filter urlize", kUnsupported},
-                    Rejection{"{{ x is sameas y }}", "test sameas", kUnsupported},
+                    Rejection{"{{ x is escaped }}", "test escaped", kUnsupported},
                     Rejection{"{{ x.encode() }}", "method encode()", kUnsupported},
                     Rejection{"{{ open('x') }}", "function open()", kUnsupported},
                     Rejection{"{{ " + std::string(500, '(') + "1" + std::string(500, ')') + " }}",
@@ -291,6 +353,42 @@ TEST(ChatTemplate, LimitsMemoryAndSteps) {
   EXPECT_THAT(error_text("{% set a = [] %}{% set b = [a] %}{{ a.append(b) }}"),
               HasSubstr("accepts no lists"));
 }
+
+// Templates that read much and copy little.
+struct Reading {
+  std::string name, setup, operation;
+};
+class ReadingTemplate : public testing::TestWithParam<Reading> {};
+
+TEST_P(ReadingTemplate, IsLimited) {
+  const std::string source = GetParam().setup + "{% for i in range(90000) %}{% if " + GetParam().operation +
+                             " %}{% endif %}{% endfor %}";
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
+                            [&] { read_template(source).render(R"({"messages": []})"); }),
+              HasSubstr("reads more than 536870912 bytes"));
+}
+
+constexpr char kTexts[] =
+    "{% set a = 'é' * 3000000 %}{% set b = a ~ 'x' %}{% set b = a ~ 'y' %}{% set c = 'é' * 3000000 %}";
+constexpr char kLists[] = "{% set a = range(100000) | list %}{% set b = range(100000) | list %}";
+constexpr char kShared[] =
+    "{% set n = namespace(a=[1], b=[1]) %}{% for i in range(150) %}{% set n.a = [n.a, n.a] %}"
+    "{% set n.b = [n.b, n.b] %}{% endfor %}";
+
+INSTANTIATE_TEST_SUITE_P(
+    Operations, ReadingTemplate,
+    testing::Values(Reading{"length", kTexts, "a | length == 5"}, Reading{"equal", kTexts, "a == c"},
+                    Reading{"less", kTexts, "a < c"}, Reading{"in", kTexts, "'x' in a"},
+                    Reading{"find", kTexts, "a.find('x') == 1"}, Reading{"search", kTexts, "b[1:] in a"},
+                    Reading{"startswith", kTexts, "a.startswith(c)"},
+                    Reading{"is_lower", kTexts, "a is lower"}, Reading{"int", kTexts, "a | int"},
+                    Reading{"dict", kTexts, "{a: 1}[c]"}, Reading{"list_in", kLists, "-1 in a"},
+                    Reading{"list_equal", kLists, "a == b"}, Reading{"list_count", kLists, "a.count(-1)"},
+                    Reading{"list_pop", kLists, "a.pop(0) == -1"},
+                    Reading{"shared_equal", kShared, "n.a == n.b"},
+                    Reading{"shared_text", kShared, "n.a | string"},
+                    Reading{"shared_json", kShared, "n.a | tojson"}),
+    [](const auto& test) { return test.param.name; });
 
 }  // namespace
 }  // namespace attend

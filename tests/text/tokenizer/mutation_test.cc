@@ -1,4 +1,4 @@
-// Damaged files are read or rejected with an Error; none crashes.
+// Corrupted files are read or rejected with an Error; none crashes.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -40,9 +40,9 @@ void mutate(std::string& text, std::mt19937& random) {
 
 constexpr int kFiles = 60;  // per layout
 
-class DamagedTokenizer : public ::testing::TestWithParam<std::string> {};
+class CorruptedTokenizer : public ::testing::TestWithParam<std::string> {};
 
-TEST_P(DamagedTokenizer, IsReadOrRejectedWithoutACrash) {
+TEST_P(CorruptedTokenizer, IsReadOrRejectedWithoutACrash) {
   set_log_level(LogLevel::kError);
   const std::string whole = testing::read_file(testing::golden_folder(GetParam()) + "/tokenizer.json");
   // Damage to the long vocabulary is mostly equivalent, so half of the mutations change the part before the
@@ -53,15 +53,15 @@ TEST_P(DamagedTokenizer, IsReadOrRejectedWithoutACrash) {
   std::mt19937 random(7);
   int read = 0;
   for (int i = 0; i < kFiles; ++i) {
-    std::string damaged = whole;
+    std::string corrupted = whole;
     if (i % 2 == 0) {
-      std::string front = damaged.substr(0, head + 250);
+      std::string front = corrupted.substr(0, head + 250);
       mutate(front, random);
-      damaged = front + damaged.substr(head + 250);
+      corrupted = front + corrupted.substr(head + 250);
     } else {
-      mutate(damaged, random);
+      mutate(corrupted, random);
     }
-    folder.write("tokenizer.json", damaged);
+    folder.write("tokenizer.json", corrupted);
     try {
       const Tokenizer tokenizer = Tokenizer::from_path(folder.path());
       ++read;
@@ -76,7 +76,7 @@ TEST_P(DamagedTokenizer, IsReadOrRejectedWithoutACrash) {
   set_log_level(LogLevel::kInfo);
 }
 
-INSTANTIATE_TEST_SUITE_P(Layouts, DamagedTokenizer, ::testing::ValuesIn(testing::golden_layouts()),
+INSTANTIATE_TEST_SUITE_P(Layouts, CorruptedTokenizer, ::testing::ValuesIn(testing::golden_layouts()),
                          [](const auto& layout) { return layout.param; });
 
 }  // namespace

@@ -35,7 +35,7 @@ class SafetensorsFile {
   // Returns a view of the mapping, which it keeps alive, or a copy if the data is not aligned to its dtype.
   // Throws Error(kNotFound), or Error(kUnsupported) for an unsupported dtype or rank.
   Tensor tensor(std::string_view name) const;
-  // Returns a copy of a tensor's bytes, read without touching the mapping, whose pages may be huge: for small
+  // Returns a copy of a tensor's bytes, read without touching the mapping (its pages may be huge): for small
   // tensors between large ones. Shorter if the file has been truncated.
   std::string read(const TensorEntry& entry) const;
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <memory>
-#include <thread>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -26,7 +26,8 @@ struct ServeFlags {
   int port = 30000;
   std::string unix_socket;
   std::vector<std::string> served_names;
-  std::string chat_template, api_key, admin_api_key, cors_origins;
+  std::string chat_template, api_key, admin_api_key;
+  std::vector<std::string> cors_origins, allowed_hosts;
   std::string ssl_keyfile, ssl_keyfile_password, ssl_certfile, ssl_ca_certs;
   std::string metric_names = "sglang";
   int tokenizer_threads = 0;
@@ -46,6 +47,14 @@ serve::MetricNames to_metric_names(const std::string& name) {
   return serve::MetricNames::kBoth;
 }
 
+// Rejects keys that no client can send, and an empty variable, since the server would be open to all.
+void check_key(const char* flag, const char* variable, const std::string& key) {
+  const char* value = std::getenv(variable);
+  require(!key.empty() || value == nullptr, variable, " '': expected a key, or no variable of this name");
+  require(std::ranges::all_of(key, [](char c) { return c > ' ' && c <= '~'; }), flag, " or ", variable,
+          ": expected visible ASCII characters without spaces or line ends");
+}
+
 serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   require(flags.unix_socket.empty() || (!given(app, "--host") && !given(app, "--port")),
           "--unix-socket: mutually exclusive with --host and --port");
@@ -58,19 +67,19 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
                       .certificate_file = flags.ssl_certfile,
                       .key_password = flags.ssl_keyfile_password,
                       .client_authority_file = flags.ssl_ca_certs};
-  options.http.num_workers =
-      flags.tokenizer_threads > 0
-          ? flags.tokenizer_threads
-          : static_cast<int>(std::clamp(std::thread::hardware_concurrency() / 4, 1u, 8u));
+  if (flags.tokenizer_threads > 0) options.http.num_workers = flags.tokenizer_threads;
   options.http.max_connections = flags.max_connections;
   options.http.max_body_bytes = static_cast<uint64_t>(flags.max_body_mb) << 20;
   options.http.log_access = flags.log_access;
-  options.http.cors_origins = flags.cors_origins;
+  options.http.cors_origins = split_lists(flags.cors_origins);
+  options.http.allowed_hosts = split_lists(flags.allowed_hosts);
   options.api.model_path = flags.engine.model_path;
   for (const std::string& name : flags.served_names)
     require(!name.empty(), "--served-model-name '': expected a name");
   options.api.served_names = flags.served_names;
   if (flags.served_names.empty()) options.api.served_names = {flags.engine.model_path};
+  check_key("--api-key", "ATTEND_API_KEY", flags.api_key);
+  check_key("--admin-api-key", "ATTEND_ADMIN_API_KEY", flags.admin_api_key);
   options.api.api_key = flags.api_key;
   options.api.admin_api_key = flags.admin_api_key;
   options.api.max_queued_requests = flags.engine.max_queued_requests;
@@ -126,13 +135,36 @@ class StartupLog {
 };
 
 // Flags that apply to an embedding server; the others concern generation.
-constexpr std::string_view kEmbeddingFlags[] = {
-    "--model-path",     "--device",          "--dtype",        "--attention-backend",    "--page-size",
-    "--context-length", "--load-format",     "--threads",      "--log-kernels",          "--host",
-    "--port",           "--unix-socket",     "--api-key",      "--served-model-name",    "--admin-api-key",
-    "--ssl-certfile",   "--ssl-keyfile",     "--ssl-ca-certs", "--ssl-keyfile-password", "--metric-names",
-    "--cors-origins",   "--max-connections", "--max-body-mb",  "--tokenizer-worker-num", "--drain-timeout",
-    "--log-requests",   "--log-access",      "--is-embedding", "--max-queued-requests"};
+constexpr std::string_view kEmbeddingFlags[] = {"--model-path",
+                                                "--device",
+                                                "--dtype",
+                                                "--attention-backend",
+                                                "--page-size",
+                                                "--context-length",
+                                                "--load-format",
+                                                "--threads",
+                                                "--log-kernels",
+                                                "--host",
+                                                "--port",
+                                                "--unix-socket",
+                                                "--api-key",
+                                                "--served-model-name",
+                                                "--admin-api-key",
+                                                "--ssl-certfile",
+                                                "--ssl-keyfile",
+                                                "--ssl-ca-certs",
+                                                "--ssl-keyfile-password",
+                                                "--metric-names",
+                                                "--cors-origins",
+                                                "--allowed-hosts",
+                                                "--max-connections",
+                                                "--max-body-mb",
+                                                "--tokenizer-worker-num",
+                                                "--drain-timeout",
+                                                "--log-requests",
+                                                "--log-access",
+                                                "--is-embedding",
+                                                "--max-queued-requests"};
 
 EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engine) {
   for (const CLI::Option* option : app.get_options()) {
@@ -220,10 +252,15 @@ void add_serve(CLI::App& app, Command& selected) {
            "PEM file with authorities; clients must present a certificate signed by one of them");
   add_text(*command, "--metric-names", flags->metric_names,
            "metric names of /metrics: sglang (default), vllm or both");
-  add_text(*command, "--cors-origins", flags->cors_origins,
-           "origins of web pages that may send requests, such as *; default: the server's own");
+  add_repeated(
+      *command, "--cors-origins,--allowed-origins", flags->cors_origins,
+      "origins of web pages that may send requests, such as https://chat.example, with commas between "
+      "them, or *; default: the server's own");
+  add_repeated(*command, "--allowed-hosts", flags->allowed_hosts,
+               "host names of requests, with commas between them, *.example.com or *; default: any, but for "
+               "local connections only localhost, addresses and names without a dot");
   add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,
-             "threads that read and tokenize requests; default: a quarter of the cores",
+             "threads that tokenize requests and build replies; default: the number of cores, 4 to 16",
              Range<int>{.lowest = 1, .highest = 256});
   add_number(*command, "--max-connections", flags->max_connections, "maximum number of connections",
              Range<int>{.lowest = 1});
@@ -232,12 +269,14 @@ void add_serve(CLI::App& app, Command& selected) {
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds for active requests to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
-  add_text(*command, "--tool-call-parser", flags->tool_call_parser,
-           "format of the model's tool calls: qwen25 (hermes), llama3 or qwen3_coder; default: from its chat "
-           "template");
+  add_text(
+      *command, "--tool-call-parser", flags->tool_call_parser,
+      "format of the model's tool calls, as named in SGLang and vLLM: qwen25, llama3, glm45, ...; default: "
+      "the format that its chat template renders");
   add_text(*command, "--reasoning-parser", flags->reasoning_parser,
-           "deepseek-r1, qwen3 or qwen3-thinking: <think>...</think> becomes reasoning_content; default: it "
-           "stays text");
+           "format of reasoning_content, as named in SGLang and vLLM: qwen3, gpt-oss, mistral, ...; none: it "
+           "stays "
+           "text; default: from the chat template");
   add_grammar_library_options(*command, flags->grammar);
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve embeddings (/v1/embeddings) of a model that could also generate");

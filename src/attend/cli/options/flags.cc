@@ -116,6 +116,19 @@ CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<s
       ->trigger_on_parse();
 }
 
+std::vector<std::string> split_lists(const std::vector<std::string>& values) {
+  std::vector<std::string> items;
+  for (const std::string& value : values)
+    for (size_t at = 0; at <= value.size();) {
+      const size_t comma = std::min(value.find(',', at), value.size());
+      const std::string_view item = std::string_view(value).substr(at, comma - at);
+      const size_t first = item.find_first_not_of(" []\""), last = item.find_last_not_of(" []\"");
+      if (first != item.npos) items.emplace_back(item.substr(first, last - first + 1));
+      at = comma + 1;
+    }
+  return items;
+}
+
 void check_writable(std::string_view flag, const std::string& path) {
   if (path.empty()) return;
   const std::filesystem::path file(path), folder = file.has_parent_path() ? file.parent_path() : ".";

@@ -54,6 +54,9 @@ CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& valu
 CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
                           const std::string& help);
 
+// Returns the items of values such as "a,b", or of a JSON list of texts without commas.
+std::vector<std::string> split_lists(const std::vector<std::string>& values);
+
 // Throws Error(kInvalidArgument) that names the flag and the reason if `path` cannot be written, so that a
 // command fails before its work. An empty path passes.
 void check_writable(std::string_view flag, const std::string& path);

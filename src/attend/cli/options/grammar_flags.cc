@@ -12,6 +12,12 @@ void add_grammar_library_options(CLI::App& app, GrammarFlags& flags) {
            "ATTEND_GRAMMAR_LIBRARY_PATH, otherwise the loader's search path");
   add_number(app, "--grammar-timeout", flags.timeout, "time limit of compiling a grammar in seconds",
              Range<double>{.lowest = 0.001, .highest = 3600});
+  add_number(app, "--grammar-mask-timeout", flags.mask_timeout,
+             "time limit of computing the token mask of one token in seconds",
+             Range<double>{.lowest = 0.001, .highest = 3600});
+  add_number(app, "--grammar-memory-mb", flags.memory_mb,
+             "maximum memory of a grammar and its token masks in MiB",
+             Range<int>{.lowest = 16, .highest = 1 << 20});
 }
 
 void add_grammar_options(CLI::App& app, GrammarFlags& flags) {
@@ -25,6 +31,8 @@ void add_grammar_options(CLI::App& app, GrammarFlags& flags) {
 GrammarLimits to_limits(const GrammarFlags& flags) {
   GrammarLimits limits;
   limits.compile_time = std::chrono::milliseconds(static_cast<int64_t>(flags.timeout * 1000));
+  limits.mask_time = std::chrono::milliseconds(static_cast<int64_t>(flags.mask_timeout * 1000));
+  limits.memory_bytes = static_cast<size_t>(flags.memory_mb) << 20;
   return limits;
 }
 

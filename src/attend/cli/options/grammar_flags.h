@@ -14,10 +14,11 @@ namespace attend::cli {
 struct GrammarFlags {
   std::string json_schema_file, regex, ebnf_file;
   std::string library_path;
-  double timeout = 10.0;
+  double timeout = 10.0, mask_timeout = 2.0;
+  int memory_mb = 512;
 };
 
-// Adds --grammar-library-path and --grammar-timeout.
+// Adds --grammar-library-path and the limits of grammars.
 void add_grammar_library_options(CLI::App& app, GrammarFlags& flags);
 // Adds those flags and the flags with one grammar for all prompts.
 void add_grammar_options(CLI::App& app, GrammarFlags& flags);

@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxFeatures = 1 << 20;
 
-// A folder of the model's directory, by the name that modules.json gives it.
+// Returns the subdirectory that modules.json names.
 std::filesystem::path module_directory(const JsonNode& module, const std::filesystem::path& directory) {
   const std::filesystem::path path = module.find_string("path").value_or("");
   for (const auto& part : path)
@@ -31,9 +31,10 @@ Pooling read_pooling(const std::filesystem::path& folder) {
                                                          : std::nullopt;
     if (!known)
       fail(ErrorCode::kUnsupported, json.where(key),
-           " true: attend has pooling_mode_mean_tokens, pooling_mode_cls_token, pooling_mode_lasttoken");
+           " true: attend supports pooling_mode_mean_tokens, pooling_mode_cls_token, pooling_mode_lasttoken");
     if (pooling)
-      fail(ErrorCode::kUnsupported, json.where(key), " true beside another: attend pools in one way");
+      fail(ErrorCode::kUnsupported, json.where(key),
+           " true in addition to another mode: expected one pooling mode");
     pooling = known;
   }
   if (!pooling) json.refuse("pooling_mode_mean_tokens", "one pooling_mode that is true");
@@ -47,7 +48,7 @@ EmbeddingDense read_dense(const std::filesystem::path& folder) {
   const bool tanh = activation.ends_with(".Tanh");
   if (!tanh && !activation.ends_with(".Identity"))
     fail(ErrorCode::kUnsupported, json.where("activation_function"), " \"", activation,
-         "\": attend has Tanh and Identity");
+         "\": attend supports Tanh and Identity");
   return {.directory = folder,
           .in_features = json.integer("in_features", 1, kMaxFeatures),
           .out_features = json.integer("out_features", 1, kMaxFeatures),
@@ -55,7 +56,8 @@ EmbeddingDense read_dense(const std::filesystem::path& folder) {
           .tanh = tanh};
 }
 
-// Which counts where sentence-transformers names no longest text. Many files have 10^30 for no limit.
+// Limit of tokens from tokenizer_config.json, which applies if sentence-transformers has none. Many files
+// have 10^30 for no limit.
 std::optional<int> read_model_max_length(const std::filesystem::path& path) {
   if (!file_exists(path)) return std::nullopt;
   const auto length = JsonNode::read(path).find("model_max_length");
@@ -82,19 +84,20 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
     } else if (kind == "Pooling") {
       files.pooling = read_pooling(folder);
     } else if (kind == "Dense") {
-      if (!files.pooling || files.normalize) module.refuse("type", "Dense behind Pooling, before Normalize");
+      if (!files.pooling || files.normalize)
+        module.refuse("type", "Dense after Pooling and before Normalize");
       files.dense.push_back(read_dense(folder));
     } else if (kind == "Normalize") {
       files.normalize = true;
     } else {
-      module.at("type").unsupported("\"", type, "\": attend has Transformer, Pooling, Dense, Normalize");
+      module.at("type").unsupported("\"", type, "\": attend supports Transformer, Pooling, Dense, Normalize");
     }
   }
   if (const auto bert = directory / "sentence_bert_config.json"; file_exists(bert)) {
     const JsonNode json = JsonNode::read(bert);
     files.max_tokens = json.find_integer("max_seq_length", 1, 1 << 30);
     if (json.boolean_or("do_lower_case", false))
-      json.at("do_lower_case").unsupported("true: attend leaves that to the tokenizer");
+      json.at("do_lower_case").unsupported("true: lower-casing is done by the tokenizer");
   }
   if (!files.max_tokens) files.max_tokens = read_model_max_length(directory / "tokenizer_config.json");
   return files;

@@ -1,4 +1,4 @@
-// What the files of a sentence-transformers model say about the way from hidden states to a vector.
+// Files of a sentence-transformers model that describe how hidden states become a vector.
 #pragma once
 
 #include <filesystem>
@@ -16,8 +16,9 @@ struct EmbeddingFiles {
   std::optional<int> max_tokens;
 };
 
-// Reads modules.json and what it names; nothing when the directory has none. Throws Error(kUnsupported) for a
-// module or a way to pool that attend does not have, Error(kCorruptFile) naming file and field.
+// Reads modules.json and the files it refers to; returns nothing if the directory has no modules.json. Throws
+// Error(kUnsupported) for a module or pooling mode that attend does not support, and Error(kCorruptFile)
+// naming file and field.
 std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& directory);
 
 }  // namespace attend

@@ -25,9 +25,9 @@ LogprobsView make_prompt_logprobs(const Request& request) {
 struct OutputProcessor::TextState {
   StreamDecoder decoder;
   StopMatcher stops;
-  std::string text;  // what the output in hand adds
+  std::string text;  // new text of the current output
 
-  // Adds what was held back.
+  // Adds the text that was held back.
   void flush() {
     text += stops.push(decoder.flush());
     if (stops.matched() == nullptr) text += stops.flush();
@@ -157,7 +157,7 @@ void OutputProcessor::end(Request& request, FinishReason reason, std::string_vie
     try {
       state.flush();
       output.text = state.text;
-    } catch (const std::bad_alloc&) {  // then it ends without the rest
+    } catch (const std::bad_alloc&) {  // the output omits the remaining text
     }
   }
   emit(output, request, sink);

@@ -1,5 +1,5 @@
-// OutputProcessor: what the tokens of steps become. Text, stop strings and logprobs; whether a request ends,
-// and why; and that each completion's outputs go to the sink, the last of them once.
+// OutputProcessor: turns tokens of steps into outputs: text, stop strings, logprobs and finish reasons. It
+// passes each completion's outputs to the sink, and its last output exactly once.
 #pragma once
 
 #include <exception>
@@ -17,30 +17,31 @@ namespace attend {
 
 class StepRunner;
 
-// On the engine's thread.
+// All calls are on the engine's thread.
 class OutputProcessor {
  public:
-  // `tokenizer`: null: no text. A request has `longest_request` tokens at most. `runner` has the logprobs of
-  // the step in hand. `num_tokens` counts those that are accepted.
+  // `tokenizer`: null: outputs have no text. A request has at most `longest_request` tokens. `runner` has the
+  // logprobs of the current step. `num_tokens` counts accepted tokens.
   OutputProcessor(const Tokenizer* tokenizer, std::vector<int32_t> eos_token_ids, int longest_request,
                   const StepRunner& runner, int64_t& num_tokens);
   ~OutputProcessor();
 
-  // The completions of a request, which have the ids from its own on: first how many there are, then each.
+  // Registers the completions of a request: first their number, then each one. Their ids start with the
+  // request's own and are consecutive.
   void begin(RequestId id, int num_completions);
   void begin_completion(const Request& request);
-  // As if they had not begun, however many have.
+  // Removes the request's completions, including those that have begun.
   void forget(RequestId id);
-  // 0: all have ended, or there were none.
+  // Number of completions of the request; 0: all have ended, or there were none.
   int num_completions(RequestId id) const;
 
-  // Of the outputs from here on.
+  // Sets RequestOutput::time of later outputs.
   void set_time(Clock::time_point time) { time_ = time; }
 
-  // The tokens that a step gave a request, of rows of logits from `first_row` on. Request::finish_reason says
-  // whether they ended it. Throws nothing: what fails for a request ends that request.
+  // Processes the tokens of a request in a step, sampled from the rows of logits from `first_row` on. Sets
+  // Request::finish_reason if they end the request. Does not throw: a failure ends the request.
   void accept(Request& request, View<const int32_t> tokens, size_t first_row, const OutputSink& sink);
-  // The vector of a request that pools, which ends it.
+  // Outputs the vector of a pooling request and ends the request.
   void accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink);
   void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink);
 
@@ -51,13 +52,13 @@ class OutputProcessor {
  private:
   // Text of one completion while it is generated.
   struct TextState;
-  // What was asked for as one request.
+  // Completions that were submitted as one request.
   struct Group {
     int num_completions;
-    int num_left;  // that have not ended
+    int num_left;  // completions that have not ended
   };
 
-  // What the token adds goes to the output.
+  // Adds the token's text and finish reason to the output.
   void accept_token(Request& request, int32_t token_id, RequestOutput& output);
   void add_text(RequestOutput& output, int32_t token_id);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
@@ -72,7 +73,7 @@ class OutputProcessor {
   int64_t& num_tokens_;
   std::unordered_map<RequestId, TextState> texts_;
   std::unordered_map<RequestId, Group> groups_;
-  Logprobs logprobs_;  // of several tokens of an output
+  Logprobs logprobs_;  // buffer for outputs of several tokens
   Clock::time_point time_;
   bool in_sink_ = false;
   std::exception_ptr sink_error_;

@@ -37,7 +37,7 @@ Tensor to_host(const TensorView& rows, Stream& stream) {
 void l2_normalize(std::vector<float>& vector) {
   double squares = 0.0;
   for (const float x : vector) squares += static_cast<double>(x) * static_cast<double>(x);
-  // As torch's normalize() keeps zeros what they are.
+  // Zero vectors stay zero, as in torch's normalize().
   const double length = std::max(std::sqrt(squares), 1e-12);
   for (float& x : vector) x = static_cast<float>(static_cast<double>(x) / length);
 }
@@ -85,12 +85,11 @@ Pooler::DenseLayer Pooler::load_dense(const EmbeddingDense& dense) {
     const TensorView& view = tensor.view();
     const std::span<const int64_t> stored(view.shape.data(), static_cast<size_t>(view.rank));
     if (!std::ranges::equal(stored, shape))
-      fail(ErrorCode::kCorruptFile, layer.file->where(name), ": ", view,
-           ": its config.json says in_features ", dense.in_features, " and out_features ",
-           dense.out_features);
+      fail(ErrorCode::kCorruptFile, layer.file->where(name), ": ", view, ": its config.json has in_features ",
+           dense.in_features, " and out_features ", dense.out_features);
     if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
       fail(ErrorCode::kUnsupported, layer.file->where(name), ": dtype ", view.dtype,
-           ": attend has weights in float32, float16, bfloat16");
+           ": expected float32, float16 or bfloat16");
     check_finite(view, layer.file->where(name));
     return tensor;
   };

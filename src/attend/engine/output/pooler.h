@@ -1,4 +1,4 @@
-// Pooler: from the hidden states of an input to its vector, on the host.
+// Pooler: computes the vector of an input from its hidden states, on the host.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,16 @@ namespace attend {
 
 class Pooler {
  public:
-  // Maps the dense layers' files. Throws Error(kCorruptFile) or Error(kUnsupported) naming file and tensor.
+  // Maps the files of the dense layers. Throws Error(kCorruptFile) or Error(kUnsupported) naming file and
+  // tensor.
   explicit Pooler(const PoolingSpec& spec);
 
-  // `hidden_states`: [num_tokens, hidden_size] of one input, float32 or 16 bits, on the device of `stream`,
-  // which has caught up.
+  // `hidden_states`: [num_tokens, hidden_size] of one input, float32 or a 16-bit dtype, on the device of
+  // `stream`, which must be synchronized.
   std::vector<float> vector_of(const TensorView& hidden_states, Stream& stream) const;
 
  private:
-  // A layer with the file that it is mapped from.
+  // Dense layer and the mapped file of its tensors.
   struct DenseLayer {
     std::shared_ptr<const CheckpointTensors> file;
     Tensor weight = {}, bias = {};

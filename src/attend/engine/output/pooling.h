@@ -1,4 +1,4 @@
-// Pooling: how the hidden states of an input become its vector.
+// Pooling: reduction of an input's hidden states to a vector.
 #pragma once
 
 #include <cstdint>
@@ -10,36 +10,36 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Which of a text's hidden states its vector is made of.
+// Tokens of an input that its vector is computed from.
 enum class Pooling : uint8_t {
-  kMean,  // the mean of all tokens'
-  kCls,   // the first token's
-  kLast,  // the last token's
+  kMean,  // mean of all tokens
+  kCls,   // first token
+  kLast,  // last token
 };
 std::string_view to_string(Pooling pooling);
-// "mean", "cls" or "last". Throws Error(kInvalidArgument) with these.
+// Parses "mean", "cls" or "last". Throws Error(kInvalidArgument) for other names.
 Pooling parse_pooling(std::string_view name);
 
-// x = act(W x + b), after the pooling.
+// Dense layer after the pooling: x = act(W x + b).
 struct EmbeddingDense {
-  std::filesystem::path directory;  // of its model.safetensors
+  std::filesystem::path directory;  // contains its model.safetensors
   int in_features = 0, out_features = 0;
   bool bias = false;
-  bool tanh = false;  // the activation; otherwise there is none
+  bool tanh = false;  // activation is tanh; false: no activation
 };
 
 struct PoolingSpec {
   Pooling pooling = Pooling::kMean;
-  std::vector<EmbeddingDense> dense = {};  // in their order
+  std::vector<EmbeddingDense> dense = {};  // in order of application
   bool normalize = true;                   // vectors have length 1
 };
 
-// The first `dimensions` of a vector, of length 1 again where it was: what models that were trained so
-// (Matryoshka, arXiv 2205.13147) make of a shorter vector. 1 <= dimensions <= vector.size().
+// Returns the first `dimensions` elements of a vector, scaled to length 1 if `normalize` is set, for models
+// with Matryoshka training (arXiv 2205.13147). 1 <= dimensions <= vector.size().
 std::vector<float> truncate_and_normalize(std::vector<float> vector, int dimensions, bool normalize);
 
-// Throws Error(kInvalidArgument) naming the input that is empty, has more than `max_tokens`, or an id that is
-// not below `vocab_size`.
+// Throws Error(kInvalidArgument) naming the input if it is empty, has more than `max_tokens` tokens, or has a
+// token id outside [0, vocab_size).
 void check_inputs(std::span<const std::vector<int32_t>> inputs, int max_tokens, int vocab_size);
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// StopMatcher: finds stop strings in a growing text, and holds back what may become one.
+// StopMatcher: finds stop strings in streamed text, and holds back text that may be the start of one.
 #pragma once
 
 #include <string>
@@ -7,22 +7,22 @@
 
 namespace attend {
 
-// Text handed out never contains a stop string (unless it is kept, at the end), nor the start of one that
+// Returned text never contains a stop string (except at the end with `keeps_stop`), nor the start of one that
 // later text completes.
 class StopMatcher {
  public:
-  // `keeps_stop`: what is handed out ends with the stop string that was found.
+  // `keeps_stop`: the returned text ends with the matched stop string.
   explicit StopMatcher(std::vector<std::string> stops, bool keeps_stop = false)
       : stops_(std::move(stops)), keeps_stop_(keeps_stop) {}
-  StopMatcher(StopMatcher&&) = default;  // moves the strings where they lie
+  StopMatcher(StopMatcher&&) = default;  // the strings keep their addresses, so matched() stays valid
   StopMatcher& operator=(StopMatcher&&) = default;
 
-  // Appends text; returns the part that is safe to hand out now. After a match returns what stood before the
-  // first stop string, and nothing from then on.
+  // Appends text and returns the part that can be output now. At a match it returns the text before the first
+  // stop string, and after a match nothing.
   std::string push(std::string_view text);
-  // The held-back rest, when the text ends without a match.
+  // Returns the text held back, if the text ends without a match.
   std::string flush();
-  // The stop string that was found; null: none so far.
+  // Matched stop string; null: none so far.
   const std::string* matched() const { return matched_; }
 
  private:

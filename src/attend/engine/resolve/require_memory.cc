@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// Without an exponent.
+// Formats a number without an exponent.
 std::string whole(double number) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(0) << number;

@@ -1,4 +1,4 @@
-// Refuses what does not fit into memory before anything is allocated, in the words of whoever asked for it.
+// Checks that planned allocations fit into memory, before anything is allocated.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,12 @@ namespace attend {
 struct MemoryPart {
   std::string what;   // "KV pool of 4096 tokens"
   double num_bytes;   // a product of sizes that may not fit a size_t
-  std::string lower;  // the flag that makes it smaller
+  std::string lower;  // flag that reduces it
 };
 
-// Throws Error(kOutOfMemory) for the first part that does not fit beside those before it, with needed and
-// free bytes and the flag: "KV pool of 4096 tokens: needed N bytes, free M; lower --max-total-tokens".
+// Throws Error(kOutOfMemory) for the first part that does not fit in addition to the parts before it, with
+// needed and free bytes and the flag: "KV pool of 4096 tokens: needed N bytes, free M; lower
+// --max-total-tokens".
 void require_memory(std::initializer_list<MemoryPart> parts, size_t free_bytes);
 
 }  // namespace attend

@@ -27,14 +27,14 @@ ResolvedEmbedder resolve_embedder(const EmbedderConfig& config) {
   info.normalize = config.normalize.value_or(files.normalize);
   const int longest = std::min(spec.max_context_len(), kMaxInputTokens);
   require(config.max_input_tokens >= 0 && config.max_input_tokens <= longest, "max_input_tokens ",
-          config.max_input_tokens, ": 1 to ", longest, ", or 0 for what the model says");
+          config.max_input_tokens, ": 1 to ", longest, ", or 0 for the model's own limit");
   const int by_files = std::min(files.max_tokens.value_or(longest), longest);
   info.max_input_tokens = config.max_input_tokens > 0 ? config.max_input_tokens : by_files;
   info.dimensions = spec.hidden_size;
   for (const EmbeddingDense& layer : files.dense) {
     if (layer.in_features != info.dimensions)
       fail(ErrorCode::kCorruptFile, (layer.directory / "config.json").string(), ": in_features ",
-           layer.in_features, ": expected ", info.dimensions, ", what comes before it");
+           layer.in_features, ": expected ", info.dimensions, ", the size of the layer before it");
     info.dimensions = layer.out_features;
   }
 

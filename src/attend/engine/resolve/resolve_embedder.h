@@ -1,4 +1,4 @@
-// What an embedder's config means for its engine.
+// Resolves an embedder's config to the config of its engine.
 #pragma once
 
 #include "attend/engine/embedder.h"
@@ -8,14 +8,14 @@ namespace attend {
 
 struct ResolvedEmbedder {
   EngineConfig engine;
-  EmbedderInfo info;  // without what the engine chooses: see add_engine_info
+  EmbedderInfo info;  // without the engine's choices: see add_engine_info
 };
 
-// Reads config.json and the sentence-transformers files. Throws Error for a model, option or file that can
-// not be served.
+// Reads config.json and the sentence-transformers files. Throws Error for an unsupported model, option or
+// file.
 ResolvedEmbedder resolve_embedder(const EmbedderConfig& config);
 
-// Adds backends, limits of a step and the size of the weights.
+// Adds backends, step limits and the size of the weights.
 void add_engine_info(const EngineInfo& engine, EmbedderInfo& info);
 
 }  // namespace attend

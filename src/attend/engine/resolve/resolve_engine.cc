@@ -18,23 +18,23 @@
 namespace attend {
 namespace {
 
-// Chosen when the user names no number: enough to fill a device with decodes.
+// Default: enough requests to saturate a device with decode steps.
 constexpr int kDefaultMaxRunningRequests = 32, kDefaultMaxRunningRequestsOnGpu = 256;
-// New tokens of a step when the user names no number. A CPU's dense layers take 512 rows at a time anyway.
+// Default number of new tokens in a step. On a CPU, dense layers process 512 rows at a time.
 constexpr int kDefaultChunk = 512, kDefaultChunkOnGpu = 2048;
-// The same of an engine that pools: inputs of a step, and their tokens unless one input has more.
+// Defaults of a pooling engine: inputs of a step, and their tokens unless one input has more.
 constexpr int kDefaultPooledInputs = 256, kDefaultPooledTokens = 2048;
 // Larger decode steps gain little from a graph.
 constexpr int kDefaultMaxGraphSize = 256;
-// A pool's slots are 32-bit numbers; some room for the last page and the padding page.
+// Slots of a pool are 32-bit numbers; leaves space for the last page and the padding page.
 constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
-// Share of the free memory that the KV pool may take when the user names no size.
+// Default share of the free memory for the KV pool.
 constexpr double kPoolMemoryShare = 0.5;
 
-// Chosen when the user names no number.
+// Default number.
 constexpr int kDefaultDraftTokens = 12;
-// More requests fill a device without drafts: of a CPU as docs/speculative-decoding.md measured it, of a GPU
-// by others' figures.
+// With more requests, a device is saturated without drafts. The CPU value is measured in
+// docs/speculative-decoding.md; the GPU value follows published figures.
 constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
 
 SpeculativeOptions choose_speculation(const EngineConfig& config) {
@@ -47,26 +47,26 @@ SpeculativeOptions choose_speculation(const EngineConfig& config) {
   return options;
 }
 
-// The numbers of a config that no other choice depends on.
+// Checks numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
   const int longest = model.max_context_len();
   if (config.pooling && config.speculation.algorithm)
-    fail(ErrorCode::kUnsupported, "speculative decoding: the engine makes vectors and decodes nothing");
+    fail(ErrorCode::kUnsupported, "speculative decoding: an embedding engine does not decode");
   const int shortest = config.pooling ? 1 : 2;
   require(
       config.context_length == 0 || (config.context_length >= shortest && config.context_length <= longest),
       "context_length ", config.context_length, ": ", shortest, " to ", longest,
-      ", which is what the model's positions reach");
+      ", the number of positions of the model");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
   require(config.max_total_tokens >= 0 && config.max_total_tokens <= kMaxPoolTokens, "max_total_tokens ",
           config.max_total_tokens, ": 1 to ", kMaxPoolTokens, ", token slots are 32-bit numbers");
   require(config.chunked_prefill_size >= 0, "chunked_prefill_size ", config.chunked_prefill_size,
-          ": at least 1, or 0 for what suits the device");
+          ": at least 1, or 0 to choose by device");
   require(config.schedule.conservativeness >= 0.0, "schedule_conservativeness ",
           config.schedule.conservativeness, ": at least 0");
   require(config.schedule.max_queued_requests >= 0, "max_queued_requests ",
@@ -100,8 +100,8 @@ BatchLimits choose_limits(const EngineConfig& config, const EngineInfo& info) {
   return limits;
 }
 
-// Bytes that a GPU can give to the KV pool: it holds the weights too, which are not loaded yet. Throws
-// Error(kOutOfMemory) when a pool of two pages, or of the tokens that were asked for, does not fit.
+// Returns the bytes that a GPU has for the KV pool in addition to the weights, which are not loaded yet.
+// Throws Error(kOutOfMemory) if a pool of two pages, or of the requested tokens, does not fit.
 double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double page_bytes, int page_size) {
   const auto free_bytes = static_cast<double>(available_bytes(config.device));
   const double total_bytes = static_cast<double>(cuda::device_info(config.device).total_bytes);
@@ -126,8 +126,8 @@ double sum(std::span<const ResolvedExecutor> executors, Count count) {
   return total;
 }
 
-// Token slots of the KV pools, chosen by the memory there is when the user names no number. The pools have
-// two pages, the fewest.
+// Returns the number of token slots of the KV pools: the user's, or chosen from the free memory. The pools
+// have at least two pages.
 int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
                            std::span<const ResolvedExecutor> executors) {
   const int page_size = info.page_size;
@@ -138,7 +138,7 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   const double pool_bytes =
       config.on_gpu() ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
-  // Every input of a step may end with a page that is not full.
+  // The last page of each input may be partly filled.
   if (tokens == 0 && config.pooling)
     tokens = int64_t{info.limits.max_tokens} + int64_t{info.limits.max_reqs} * page_size;
   if (tokens == 0) {
@@ -153,7 +153,7 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   return tokens;
 }
 
-// Rejects sizes that do not fit into the device's memory together.
+// Throws if the sizes do not fit into the device's memory together.
 void check_memory(const EngineConfig& config, const EngineInfo& info,
                   std::span<const ResolvedExecutor> executors) {
   const BatchLimits& limits = info.limits;
@@ -168,7 +168,7 @@ void check_memory(const EngineConfig& config, const EngineInfo& info,
     bytes.workspaces += one.workspaces;
   }
   const auto text = [](int64_t number) { return std::to_string(number); };
-  // An embedder has one flag for all sizes.
+  // One flag determines all sizes of an embedder.
   const auto lower = [&](const char* flags) { return pools ? "--max-input-tokens" : flags; };
   const MemoryPart results =
       pools ? MemoryPart{"hidden states of " + text(limits.max_tokens) + " tokens", bytes.results, lower("")}
@@ -188,8 +188,8 @@ void check_memory(const EngineConfig& config, const EngineInfo& info,
       available_bytes(config.device));
 }
 
-// The batch sizes that decode steps are padded to. A running request has a page at least. Throws
-// Error(kInvalidArgument) for one that no step reaches.
+// Returns the batch sizes that decode steps are padded to. A running request has at least one page. Throws
+// Error(kInvalidArgument) for a size that no step reaches.
 std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimits& limits, int num_pages) {
   if (config.cuda_graph_bs.empty()) {
     const int wanted = config.cuda_graph_max_bs > 0 ? config.cuda_graph_max_bs : kDefaultMaxGraphSize;
@@ -202,7 +202,7 @@ std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimi
           sizes.front() < 1 ? sizes.front() : sizes.back(), ": 1 to ", limits.max_reqs,
           ", the requests of a step");
   require(sizes.back() <= num_pages, "cuda_graph_bs ", sizes.back(), ": 1 to ", num_pages,
-          ", the pages of the KV pool, of which every request takes one");
+          ", the number of KV pool pages (a request needs at least one)");
   return sizes;
 }
 
@@ -231,7 +231,7 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
   const int64_t tokens = choose_pool_tokens(config, info, executors);
   const int num_pages = static_cast<int>(ceil_div(tokens, int64_t{info.page_size}) + 1);  // the padding page
   info.pool_slots = (num_pages - 1) * info.page_size;
-  // More than all requests together can hold bounds nothing.
+  // A limit above the total number of keys of all requests has no effect.
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
   info.limits.max_kv_tokens =
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;

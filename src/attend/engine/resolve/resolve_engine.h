@@ -1,5 +1,4 @@
-// Resolves an engine's config for a model on this machine: everything that is decided before weights are
-// read.
+// Resolves an engine's config for a model on this machine, before weights are read.
 #pragma once
 
 #include <memory>
@@ -13,19 +12,19 @@ namespace attend {
 struct ResolvedEngine {
   EngineInfo info;                        // infos of executors are completed later (Executors::complete)
   std::vector<ExecutorConfig> executors;  // one for each of info.executors
-  int num_pages = 0;                      // of each KV pool, the padding page included
+  int num_pages = 0;                      // per KV pool, including the padding page
 };
 
-// Chooses limits, resolves the executors, and sets their sizes. `checkpoint`: of the model's weights; null:
-// dummy weights. Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an option that
-// can not be served, and as set_sizes() does.
+// Chooses limits, resolves the executors, and sets their sizes. `checkpoint`: contains the model's weights;
+// null: dummy weights. Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an
+// unsupported option, and the errors of set_sizes().
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model,
                               std::shared_ptr<const Checkpoint> checkpoint);
 
-// Chooses the number of pages, which all KV pools have in common, by the memory that the executors need
-// together, and all sizes that follow. `info`: without executors. Throws Error(kOutOfMemory) with needed and
-// free bytes for sizes that do not fit into memory together, naming the flag that chose them, and
-// Error(kInvalidArgument) for a CUDA graph size that no step reaches.
+// Chooses the number of pages, which is the same for all KV pools, from the total memory of the executors,
+// and all sizes that depend on it. `info`: without executors. Throws Error(kOutOfMemory) with needed and free
+// bytes and the flag to lower if the sizes do not fit into memory together, and Error(kInvalidArgument) for a
+// CUDA graph size that no step reaches.
 ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
                          std::vector<ResolvedExecutor> executors);
 

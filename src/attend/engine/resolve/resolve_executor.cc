@@ -14,8 +14,8 @@
 namespace attend {
 namespace {
 
-// Bytes that two CPU cores, or a GPU, read in the time of two more launches per layer. On a GPU, steps with
-// shared keys also run without graphs.
+// Bytes that two CPU cores, or a GPU, read in the time of two additional launches per layer. On a GPU, steps
+// with shared keys also run without graphs.
 constexpr int64_t kCpuCascadeBytes = 256 << 10, kGpuCascadeBytes = 96 << 20;
 
 bool has_fp8(const ExecutorInfo& info) {
@@ -26,7 +26,7 @@ bool has_fp8(const ExecutorInfo& info) {
 DType activation_dtype(const EngineConfig& config, const ModelSpec& model) {
   const DType dtype = config.dtype.value_or(config.on_gpu() ? model.dtype : DType::kF32);
   if (!config.on_gpu() && dtype != DType::kF32)
-    fail(ErrorCode::kUnsupported, "dtype ", dtype, ": activations are float32 on the CPU");
+    fail(ErrorCode::kUnsupported, "dtype ", dtype, ": expected float32 on the CPU");
   require(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16, "dtype ", dtype,
           ": expected float32, float16 or bfloat16");
   return dtype;
@@ -43,8 +43,8 @@ Resolution resolve_backends(const EngineConfig& config, const ModelGeometry& geo
   return resolve(requirement, hardware, options, config.backends.empty() ? backend_table() : config.backends);
 }
 
-// A half of the pool for layers with a window, if the model has other layers too and requests can be longer
-// than their windows. One request needs its window, a chunk, and the rest of two pages.
+// Returns the pool size of sliding-window layers, if the model also has other layers and requests can exceed
+// the window. One request needs its window, a chunk, and the remainders of two pages.
 std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const CacheSpec> caches,
                                 const SharedSizes& sizes, int page_size) {
   const int window = widest_window_left(caches) + 1;
@@ -55,15 +55,15 @@ std::optional<SwaHalf> swa_half(const EngineConfig& config, std::span<const Cach
                  .min_tokens = window + sizes.limits.max_tokens + 2 * page_size};
 }
 
-// Requests share keys only through the prefix cache. Indices into the table of their rows are int32. Slow
-// backends, which check the others, attend to each request separately.
+// Requests share keys only through the prefix cache. Indices into the table of their rows are int32.
+// Reference backends attend to each request separately.
 bool may_cascade(const EngineConfig& config, const Resolution& resolution, const SharedSizes& sizes) {
   const int64_t num_places = int64_t{sizes.limits.max_reqs + 1} * sizes.context_length;
   return !config.pooling && !config.disable_radix_cache && !config.disable_cascade_attention &&
          num_places <= std::numeric_limits<int32_t>::max() && !resolution.decode->slow;
 }
 
-// Reads of a key of one layer that attending to shared keys once must save.
+// Minimum number of key reads per layer that attending to shared keys once must save.
 int64_t cascade_min_keys(const EngineConfig& config, size_t kv_token_bytes, const ModelGeometry& model) {
   const auto key_bytes = static_cast<int64_t>(kv_token_bytes / model.layers.size());
   const int64_t min_bytes =
@@ -90,7 +90,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
     info.always_absorbs = true;
   }
 
-  // After the refusals that need no file.
+  // Reads files only after the checks that need none.
   const WeightInventory weights(model, checkpoint.get());
   info.quantization = model.quantization;
   info.weight_formats = weights.formats();

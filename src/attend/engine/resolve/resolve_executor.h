@@ -14,32 +14,32 @@ namespace attend {
 // Sizes that the executors of an engine share: batches, request rows and token slots.
 struct SharedSizes {
   BatchLimits limits;                 // max_kv_tokens is 0 until set_pool_size()
-  int context_length = 0;             // tokens of a request
-  std::optional<int> page_size = {};  // none: chosen with the backends
+  int context_length = 0;             // maximum tokens of a request
+  std::optional<int> page_size = {};  // none: chosen together with the backends
 };
 
 struct ResolvedExecutor {
   ExecutorInfo info;
   ExecutorConfig config;      // the KV pool has two pages until set_pool_size()
-  double weight_bytes = 0.0;  // of the device's memory, at most; mapped weights take none
+  double weight_bytes = 0.0;  // upper bound of device memory; mapped weights need none
 };
 
-// Chooses how the device of `config` runs `model`. `checkpoint`: of its weights; null: dummy weights.
-// Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an option that can not be
-// served.
+// Chooses how the device of `config` runs `model`. `checkpoint`: contains its weights; null: dummy weights.
+// Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an unsupported option.
 ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& model,
                                   std::shared_ptr<const Checkpoint> checkpoint, const SharedSizes& sizes);
 
-// Sets the size of the KV pool, the padding page included, and of workspaces for so many keys a step.
+// Sets the size of the KV pool, including the padding page, and of workspaces for `max_kv_tokens` keys per
+// step.
 void set_pool_size(ResolvedExecutor& executor, int num_pages, int64_t max_kv_tokens);
 
-// Bytes of device memory by use, as doubles: products of sizes that may not fit a size_t.
+// Bytes of device memory by use. They are doubles because products of sizes may not fit a size_t.
 struct ExecutorBytes {
   double weights = 0.0, kv_pool = 0.0;
   double results = 0.0;  // logits or hidden states
   double activations = 0.0, workspaces = 0.0;
 };
-// After set_pool_size().
+// Requires set_pool_size().
 ExecutorBytes executor_bytes(const ResolvedExecutor& executor);
 
 }  // namespace attend

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kInitialRatio = 0.7, kSmallestShare = 0.14;
 constexpr int kStepsToSmallest = 600;
-// After a preemption each request is to get so many tokens further before the next.
+// Number of tokens that each request should generate between two preemptions.
 constexpr int kStepsBetweenPreemptions = 20;
 constexpr int kMaxPlannedTokens = 4096;
 
@@ -34,8 +34,8 @@ void NewTokenRatio::after_decode() {
 }
 
 void NewTokenRatio::after_preemption(int64_t num_output, int64_t max_new_tokens, int num_running) {
-  const auto wanted = static_cast<double>(num_output + int64_t{kStepsBetweenPreemptions} * num_running);
-  value_ = std::min(1.0, wanted / static_cast<double>(max_new_tokens + 1));
+  const auto needed = static_cast<double>(num_output + int64_t{kStepsBetweenPreemptions} * num_running);
+  value_ = std::min(1.0, needed / static_cast<double>(max_new_tokens + 1));
 }
 
 void AdmissionBudget::charge(int num_prompt_tokens, int num_planned) {

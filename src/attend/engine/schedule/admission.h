@@ -1,5 +1,5 @@
-// Admission: whether what runs and what waits will fit into the KV pool together, by what requests may still
-// say. Pure arithmetic; the rules are SGLang's.
+// Admission: decides whether running and waiting requests fit into the KV pool, from an estimate of their
+// remaining output. Pure arithmetic; the rules are SGLang's.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,24 @@
 
 namespace attend {
 
-// Tokens that a request may still add, as far as they are planned for: very long answers mostly end early.
+// Returns the number of output tokens to reserve for a request: its remaining output up to a limit, since
+// most requests with a large max_new_tokens end early.
 int num_planned_tokens(const Request& request);
 
-// Whether `a` is preempted before `b`: what is lost with a short answer is little, and a long prompt gives
-// back most.
+// Returns true if `a` is preempted before `b`. A short output loses little work; a long prompt frees many
+// pages.
 bool is_preempted_before(const Request& a, const Request& b);
 
-// What share of their planned tokens running requests are going to need. It begins with a guess, falls while
-// all goes well, and after a preemption is what would have avoided it.
+// Share of their planned tokens that running requests are expected to generate. It starts at an initial
+// estimate and decreases with each decode step. After a preemption it is set to the share that would have
+// prevented this preemption.
 class NewTokenRatio {
  public:
-  // `conservativeness`: 1 is the usual guess, more admits fewer.
+  // `conservativeness`: factor of the initial estimate; 1 is the default, higher values admit fewer requests.
   explicit NewTokenRatio(double conservativeness);
   double value() const { return value_; }
   void after_decode();
-  // Of the requests that still run: tokens of their answers so far, and at most, together.
+  // Arguments are sums over the requests that still run: output tokens so far, and their max_new_tokens.
   void after_preemption(int64_t num_output, int64_t max_new_tokens, int num_running);
   void reset() { value_ = initial_; }
 
@@ -31,13 +33,13 @@ class NewTokenRatio {
   double initial_, smallest_, value_;
 };
 
-// Tokens that are left for prompts and their answers.
+// Tokens that remain for prompts and outputs of new requests.
 class AdmissionBudget {
  public:
-  // `unit`: tokens are taken in pages of so many; 1 where they are counted one by one.
+  // `unit`: page size if tokens are allocated in pages; 1 if they are counted one by one.
   AdmissionBudget(int64_t num_tokens, int unit) : left_(static_cast<double>(num_tokens)), unit_(unit) {}
   void reserve(double num_tokens) { left_ -= num_tokens; }
-  bool takes(int num_prompt_tokens, int num_planned) const {
+  bool fits(int num_prompt_tokens, int num_planned) const {
     return static_cast<double>(num_prompt_tokens) + num_planned + unit_ < left_;
   }
   void charge(int num_prompt_tokens, int num_planned);
@@ -48,18 +50,19 @@ class AdmissionBudget {
   int unit_;
 };
 
-// A prompt, and the step that computes its next chunk.
+// Prompt, and the step that computes its next chunk.
 struct PromptChunk {
-  int begin = 0;          // tokens computed so far
-  int prompt_end = 0;     // tokens of the prompt, more than `begin`
-  int room = 0;           // new tokens that the step has room for
+  int begin = 0;          // number of tokens computed so far
+  int prompt_end = 0;     // number of tokens of the prompt, more than `begin`
+  int room = 0;           // number of new tokens that fit into the step
   int grid = 1;           // RequestMemory::chunk_grid()
-  bool is_whole = false;  // computed in one step or not at all: its tokens see those after them
-  bool is_first = false;  // no other prompt is in the step: a chunk off the grid is better than none
+  bool is_whole = false;  // the prompt may not be split: its tokens attend to later ones
+  bool is_first = false;  // the step has no other prompt: a chunk may end off the grid
 };
 
-// Position at which the chunk ends: prompt_end if the rest fits into the step, else the last multiple of the
-// grid that does; `begin` if none of the prompt is computed. All rules about where prompts are cut are here.
+// Returns the position at which the chunk ends: prompt_end if the rest fits into the step, else the last
+// multiple of the grid that fits, or `begin` if no token is computed. All rules for splitting prompts are
+// here.
 int chunk_end(const PromptChunk& prompt);
 
 }  // namespace attend

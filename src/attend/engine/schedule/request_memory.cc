@@ -39,7 +39,8 @@ CachedPrefix RequestMemory::find_prefix(const Request& request) {
 }
 
 int RequestMemory::num_restorable(View<const PageId> prefix) const {
-  // What one group leaves may be too short for one before it, so until all leave it as it is.
+  // Repeats until no group shortens the prefix: a group may be unable to restore the prefix that another one
+  // shortened.
   int usable = static_cast<int>(prefix.size());
   for (int before = usable + 1; usable < before;) {
     before = usable;
@@ -82,7 +83,7 @@ void RequestMemory::begin_after(Request& request, int first_page, View<const Pag
   const int before = request.num_computed;
   request.num_slots = request.num_computed = (first_page + static_cast<int>(pages.size())) * page_size();
   num_held_tokens_ += request.num_computed - before;
-  // What the request had computed itself before it was preempted is no gift of the cache.
+  // Tokens that the request itself computed before it was preempted do not count as cached.
   const int num_cached = std::max(0, request.num_computed - std::max(before, request.num_ever_computed));
   request.num_cached_tokens += num_cached;
   num_cached_tokens_ += num_cached;
@@ -96,9 +97,9 @@ bool RequestMemory::grow(Request& request, int num_tokens) {
   const int new_pages = ceil_div(after, page_size()) - num_pages(request);
   int num_to_evict = 0;
   for (const auto& group : groups_) {
-    const std::optional<int> wanted = group->pages_to_evict(new_pages);
-    if (!wanted) return false;
-    num_to_evict = std::max(num_to_evict, *wanted);
+    const std::optional<int> needed = group->pages_to_evict(new_pages);
+    if (!needed) return false;
+    num_to_evict = std::max(num_to_evict, *needed);
   }
   if (num_to_evict > num_evictable_pages()) return false;
   if (num_to_evict > 0) num_evicted_pages_ += evict(num_to_evict);
@@ -119,7 +120,7 @@ void RequestMemory::rewind(Request& request, int num_tokens) {
   const View<const PageId> pages = page_ids(request, first_page, end_page);
   for (const auto& group : groups_ | std::views::reverse)
     group->rewind(request.row, request.num_slots, num_tokens);
-  forget(pages);
+  free_pages(pages);
   num_held_tokens_ -= request.num_slots - num_tokens;
   num_private_pages_ -= end_page - first_page;
   request.num_slots = num_tokens;
@@ -143,12 +144,12 @@ void RequestMemory::checkpoint(Request& request) {
     freed_pages_.clear();
     cache_->insert(lock, own.keys, own.pages, request.priority, freed_pages_);
     num_private_pages_ -= static_cast<int>(own.pages.size());
-    // The row must not point at the duplicates any more when they are free.
+    // The row refers to the cached pages before the duplicates are freed.
     for (const auto& group : groups_)
       group->replace(request.row, first_page, freed_pages_, own.pages.first(freed_pages_.size()));
-    forget(freed_pages_);
+    free_pages(freed_pages_);
   }
-  // Pages that were shared ahead are computed now.
+  // Also saves snapshots for pages from share_before_compute(): they are computed now.
   for (const auto& group : groups_) group->snapshot(request.row, request.num_computed);
 }
 
@@ -156,7 +157,7 @@ void RequestMemory::release(Request& request) {
   PrefixLock& lock = prefix_lock(request);
   const View<const PageId> own = page_ids(request, lock.num_pages(), num_pages(request));
   for (const auto& group : groups_ | std::views::reverse) group->release(request.row, request.num_slots);
-  forget(own);
+  free_pages(own);
   lock.release();
   std::erase(rows_reading_pending_, request.row);
   rows_.free(request.row);
@@ -179,11 +180,11 @@ void RequestMemory::flush() {
 int RequestMemory::evict(int num_pages) {
   freed_pages_.clear();
   cache_->evict(num_pages, freed_pages_);
-  forget(freed_pages_);
+  free_pages(freed_pages_);
   return static_cast<int>(freed_pages_.size());
 }
 
-void RequestMemory::forget(View<const PageId> pages) {
+void RequestMemory::free_pages(View<const PageId> pages) {
   for (const auto& group : groups_ | std::views::reverse) group->forget(pages);
 }
 
@@ -200,8 +201,8 @@ void RequestMemory::reset() {
 void RequestMemory::check_counts() const {
   const int num_total = slots_.num_total_slots() / page_size();
   ensure(slots_.num_free_pages() + num_cached_pages() + num_private_pages_ == num_total,
-         "KV pool: ", slots_.num_free_pages(), " pages free, ", num_cached_pages(), " cached and ",
-         num_private_pages_, " of requests are not all ", num_total);
+         "KV pool: ", slots_.num_free_pages(), " free, ", num_cached_pages(), " cached and ",
+         num_private_pages_, " private pages; expected a sum of ", num_total);
 }
 
 void RequestMemory::check(View<Request* const> requests) const {
@@ -223,16 +224,16 @@ void RequestMemory::check(View<Request* const> requests) const {
     for (int page = 0; page < num_pages(*request); ++page) {
       const PageId id(row[static_cast<size_t>(page * page_size())].value / page_size());
       if (page < prefix_lock(*request).num_pages())
-        ensure(cached.contains(id), "request ", request->id, ": page ", page,
-               " of its row is the cache's, but ", id, " is not");
+        ensure(cached.contains(id), "request ", request->id, ": page ", page, " of its row has id ", id,
+               ", expected a page of the prefix cache");
       else
         ensure(owned.insert(id).second, "request ", request->id, ": page ", id,
-               " of its row is another's too");
+               " of its row has a second owner");
     }
   }
-  ensure(num_held == num_held_tokens_, "requests hold ", num_held, " tokens, counted are ", num_held_tokens_);
+  ensure(num_held == num_held_tokens_, "requests hold ", num_held, " tokens, expected ", num_held_tokens_);
   ensure(static_cast<int>(owned.size()) * page_size() == slots_.num_used_slots(), owned.size(),
-         " pages have an owner, ", slots_.num_used_slots() / page_size(), " are in use");
+         " pages have an owner, expected ", slots_.num_used_slots() / page_size(), " pages in use");
 }
 
 int RequestMemory::num_available_pages() const { return slots_.num_free_pages() + num_evictable_pages(); }

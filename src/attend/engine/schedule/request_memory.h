@@ -1,5 +1,5 @@
-// RequestMemory: what requests hold of a model's cache: rows, token slots, what other cache groups have for
-// their rows, and the prefixes that they share.
+// RequestMemory: what requests hold of a model's caches: rows, token slots, the rows' state in other cache
+// groups, and locks of shared prefixes.
 #pragma once
 
 #include <memory>
@@ -15,86 +15,90 @@
 
 namespace attend {
 
-// The cached pages that a request could start behind, locked while this lives.
+// Cached pages that a request can start after, locked for the lifetime of this object.
 struct CachedPrefix {
   PrefixLock lock;
   std::vector<PageId> pages;
   int num_found = 0;  // number of cached pages, including those that some group cannot restore
 };
 
-// A page has one owner: the free list, the prefix cache, or one request. A request's row begins with pages of
-// the cache, which it has locked, and goes on with its own; whole pages become the cache's at the end of each
-// chunk of a prompt and when the request ends. Cached pages that nobody has locked are as good as free: they
-// are evicted when slots are short.
+// Each page has one owner: the free list, the prefix cache, or one request. A request's row starts with pages
+// of the cache, which the request has locked, and continues with its own pages. Full pages move to the cache
+// at the end of each chunk of a prompt and at the end of the request. Cached pages without a lock count as
+// available: they are evicted when slots run out.
 //
-// Each group of the model's layers keeps its own books of rows and pages (kv/cache_group.h), and each call
-// goes to all groups: a request starts after the longest cached prefix that all of them can restore.
+// Each group of the model's layers does its own accounting of rows and pages (kv/cache_group.h), and each
+// call is forwarded to all groups. A request starts after the longest cached prefix that all groups can
+// restore.
 class RequestMemory {
  public:
-  // Without a policy nothing is cached. `max_kv_tokens` bounds the slots of all requests together, those that
-  // requests share counted for each. The first of `groups` allocates from `slots`.
+  // If `caching` is not given, nothing is cached. `max_kv_tokens` limits the sum of all requests' slots;
+  // shared slots count once for each request. The first of `groups` allocates from `slots`.
   RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
                 std::optional<EvictionPolicy> caching, std::vector<std::unique_ptr<CacheGroup>> groups);
 
-  // At most all tokens but the last: one has to be computed, for its logits.
+  // Returns the longest cached prefix, without the request's last token: this token is computed for its
+  // logits.
   CachedPrefix find_prefix(const Request& request);
-  // Takes a row that begins with the prefix. False, changing nothing, when no row is free.
+  // Allocates a row that starts with the prefix. Returns false and changes nothing if no row is free.
   [[nodiscard]] bool admit(Request& request, CachedPrefix prefix);
-  // Between chunks: what others have computed in the meantime of what comes next.
+  // Extends the row, between two chunks, by cached pages that other requests have computed since the last
+  // match.
   void match_more(Request& request);
-  // Slots for the first `num_tokens` tokens. False, changing nothing, when they are too many for the pool or
-  // for max_kv_tokens.
+  // Allocates slots for the first `num_tokens` tokens. Returns false and changes nothing if this exceeds the
+  // pool or max_kv_tokens.
   [[nodiscard]] bool grow(Request& request, int num_tokens);
-  // `num_computed` of its tokens are computed, or will be by the steps in flight. After each step that
-  // computed some of it.
+  // Notifies the groups that the first `num_computed` tokens are computed, or will be by the steps in flight.
+  // Required after each step that computed tokens of the request.
   void advance(const Request& request);
-  // Gives back the slots after the first `num_tokens`: those of rejected drafts, after advance(), or those of
-  // drafts that were not made, before the step is launched.
+  // Frees the slots after the first `num_tokens`: those of rejected drafts, after advance(), or those of
+  // unused draft slots, before the step is launched.
   void rewind(Request& request, int num_tokens);
-  // Lets others have the whole pages of the first `num_tokens` tokens, which the step in hand is going to
-  // compute.
+  // Inserts the full pages of the first `num_tokens` tokens into the cache; the current step will compute
+  // them.
   void share_before_compute(Request& request, int num_tokens);
-  // Lets others have the whole pages of what is computed.
+  // Inserts the full pages of all computed tokens into the cache.
   void checkpoint(Request& request);
-  // Takes everything back. What was not shared is lost.
+  // Frees the row and its pages. Pages that were not inserted into the cache are lost.
   void release(Request& request);
 
-  // A step begins: what was shared ahead in the one before is computed.
+  // Starts a step: the pages that the previous step inserted before it computed them are computed now.
   void begin_step();
-  // Whether a request of this step reads what another one is computing in it.
+  // Returns true if a request of this step reads keys that another request computes in the same step.
   bool reads_pending_keys() const { return !rows_reading_pending_.empty(); }
 
-  // Forgets all prefixes that no request has locked.
+  // Evicts all cached pages that no request has locked.
   void flush();
-  // Forgets everything, in whatever state it is: every row and page is free. Requests must be told.
+  // Frees every row and page, in any state, including an inconsistent one. The caller resets the requests.
   void reset();
-  // Throws Error(kInternal) unless the pages that are free, cached and requests' are all there are. Looks at
-  // counts alone.
+  // Throws Error(kInternal) unless free, cached and private pages add up to all pages. Compares counts only.
   void check_counts() const;
-  // Throws Error(kInternal) unless every page has one owner, with these being all requests that have rows.
-  // Reads everything: for tests and debug builds.
+  // Throws Error(kInternal) unless every page has one owner; `requests` are all requests with a row. Reads
+  // all tables, so only tests and debug builds call it.
   void check(View<Request* const> requests) const;
 
   bool caches() const { return cache_.has_value(); }
   int page_size() const { return slots_.page_size(); }
-  // Least common multiple of the grids of all groups, the page size among them: chunks of prompts end there.
+  // Returns the least common multiple of all groups' grids, including the page size: chunks of prompts end at
+  // its multiples.
   int chunk_grid() const { return chunk_grid_; }
   int num_total_slots() const { return slots_.num_total_slots(); }
   int64_t max_kv_tokens() const { return max_kv_tokens_; }
-  // Tokens of one request that a row, the whole pool and a step could hold.
+  // Returns the maximum number of tokens of one request: the minimum of a row, the pool and the keys of a
+  // step.
   int longest_request() const;
-  // Free or cached and not locked.
+  // Returns the number of pages that are free, or cached and not locked.
   int num_available_pages() const;
   int num_cached_pages() const { return cache_ ? cache_->num_pages() : 0; }
   int num_evictable_pages() const { return cache_ ? cache_->num_evictable_pages() : 0; }
-  // Cached pages that made room for others so far.
+  // Returns the number of pages that were evicted so far.
   int64_t num_evicted_pages() const { return num_evicted_pages_; }
   int num_free_rows() const { return rows_.num_free(); }
-  // Slots of all requests; shared ones count for each.
+  // Returns the number of slots of all requests; shared slots count once for each request.
   int64_t num_held_tokens() const { return num_held_tokens_; }
-  // Of all requests so far: Request::num_cached_tokens.
+  // Returns the sum of Request::num_cached_tokens over all requests so far.
   int64_t num_cached_tokens() const { return num_cached_tokens_; }
-  // How many first tokens of a request's are cached.
+  // Returns the length of the request's cached prefix, in tokens.
   int num_matched_tokens(const Request& request) const;
 
  private:
@@ -103,21 +107,23 @@ class RequestMemory {
     return locks_[static_cast<size_t>(request.row.value)];
   }
   int num_pages(const Request& request) const;
-  // Number of first pages of a cached prefix that all groups can restore.
+  // Returns the number of pages of a cached prefix, from the first on, that all groups can restore.
   int num_restorable(View<const PageId> prefix) const;
-  // The row continues after `pages`, the first of which is its page `first_page`; `num_found` are cached.
+  // Continues the row after `pages`, the first of which is page `first_page` of the row; `num_found` pages
+  // are cached.
   void begin_after(Request& request, int first_page, View<const PageId> pages, int num_found);
-  // Frees pages that neither a request nor the cache has.
-  void forget(View<const PageId> pages);
-  // Evicts cached pages, at most all that nobody has locked; returns how many.
+  // Frees pages that neither a request nor the cache owns.
+  void free_pages(View<const PageId> pages);
+  // Evicts at most `num_pages` cached pages without a lock; returns the number of evicted pages.
   int evict(int num_pages);
-  // The request's own whole pages among its first `num_tokens` tokens, and the keys of these.
+  // Full pages that the request owns, and their keys.
   struct PrivatePages {
     View<const int32_t> keys;
     View<PageId> pages;
   };
+  // Returns those of the first `num_tokens` tokens.
   PrivatePages private_pages(const Request& request, int num_tokens);
-  // Pages [first, end) of a row, until the next call.
+  // Returns the pages [first, end) of a row. The view is valid until the next call.
   View<PageId> page_ids(const Request& request, int first, int end);
 
   int64_t max_kv_tokens_;
@@ -127,11 +133,11 @@ class RequestMemory {
   std::vector<std::unique_ptr<CacheGroup>> groups_;
   int chunk_grid_ = 1;
   std::vector<PrefixLock> locks_;  // by row
-  int num_private_pages_ = 0;      // of all requests, besides those that are the cache's
+  int num_private_pages_ = 0;      // of all requests, without the cache's
   int64_t num_held_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
   int64_t num_evicted_pages_ = 0;
-  std::unordered_set<PageId> pending_shared_pages_;  // that were shared ahead in this step
+  std::unordered_set<PageId> pending_shared_pages_;  // inserted by share_before_compute() in this step
   std::vector<RequestRow> rows_reading_pending_;
   std::vector<PageId> page_scratch_, freed_pages_;
 };

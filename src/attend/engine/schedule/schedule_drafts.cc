@@ -1,4 +1,4 @@
-// The scheduler's part of speculative decoding: room and slots for drafts.
+// Speculative decoding in the scheduler: tokens and slots for drafts.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -15,15 +15,16 @@ int Scheduler::draft_room(int num_decodes) const {
 }
 
 int Scheduler::max_draft(const Request& request, int room) const {
-  // A mask is for the token after the last one, not for those after a draft.
+  // A token mask describes the token after the last one, not those after a draft.
   if (request.mask) return 0;
-  // The step gives one token more than it accepts.
+  // A step generates one token more than it accepts.
   return std::max(0, std::min({room, drafts_.max_tokens, request.draft.limit,
                                request.params.max_new_tokens - request.num_output() - 1,
                                memory_.longest_request() - request.num_tokens() - 1}));
 }
 
-// After prompts have their slots, since many of these come back unused. No request is preempted for a draft.
+// Called after prompts have their slots, since many draft slots are freed unused. No request is preempted for
+// a draft.
 void Scheduler::reserve_draft_slots() {
   int num_reserved = 0;
   for (ScheduledRequest& part : step_->requests) {
@@ -54,7 +55,7 @@ void Scheduler::settle_drafts() {
       admit_waiting();
     }
   } catch (const std::exception& error) {
-    broken_ = error.what();
+    inconsistency_ = error.what();
   }
   step_->prefix_ready = !memory_.reads_pending_keys();
   step_->mode = step_->find_mode();

@@ -1,4 +1,4 @@
-// SchedulePolicy: whose turn it is among requests that wait.
+// SchedulePolicy: order in which waiting requests are admitted.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@ namespace attend {
 
 enum class SchedulePolicy : uint8_t {
   kFcfs,      // first come, first served
-  kLpm,       // the longest cached prefix first, while not too many wait
-  kLof,       // the longest output first, as max_new_tokens has it: many at once end soonest so
-  kPriority,  // the highest Request::priority first
+  kLpm,       // longest cached prefix first, unless too many requests wait
+  kLof,       // longest max_new_tokens first: shortest total time of a batch of requests
+  kPriority,  // highest Request::priority first
 };
 std::string_view to_string(SchedulePolicy policy);
 // Throws Error(kInvalidArgument) for a name other than fcfs, lpm, lof and priority.
@@ -19,8 +19,10 @@ SchedulePolicy parse_schedule_policy(std::string_view name);
 
 struct ScheduleOptions {
   SchedulePolicy policy = SchedulePolicy::kFcfs;
-  double conservativeness = 1.0;  // more plans for longer answers: fewer requests run, fewer are preempted
-  // 0: no limit. A request that comes while so many completions wait is too much, with all of its own.
+  double conservativeness =
+      1.0;  // higher values reserve more output: fewer requests run, fewer are preempted
+  // Maximum number of waiting completions, 0 without a limit. A new request that exceeds it is dropped with
+  // all of its completions.
   int max_queued_requests = 0;
 };
 

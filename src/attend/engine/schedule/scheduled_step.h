@@ -1,4 +1,4 @@
-// ScheduledStep: which requests take part in a step, and with which tokens.
+// ScheduledStep: requests of a step, and the tokens that it computes for each.
 #pragma once
 
 #include <vector>
@@ -8,23 +8,24 @@
 
 namespace attend {
 
-// A request's part in a step: tokens [num_computed, num_computed + num_new), the last of them drafted.
+// Part of a request in a step: tokens [num_computed, num_computed + num_new); the last of them are drafted.
 struct ScheduledRequest {
-  Request* request;  // null: it ended while the step was computed
+  Request* request;  // null: it ended during the step
   int num_new;
-  // In a step ahead: index of the request in the previous step, whose token it needs. -1: all are known.
+  // If the step is `ahead`: index in the previous step of the request that samples this one's token. -1: all
+  // tokens are known.
   int previous_index = -1;
-  // Token slots after its last token that are reserved for a draft, until Scheduler::settle_drafts(): those
-  // of positions [num_tokens, num_tokens + num_draft_slots).
+  // Number of token slots reserved for a draft until Scheduler::settle_drafts(), at positions [num_tokens,
+  // num_tokens + num_draft_slots).
   int num_draft_slots = 0;
-  int num_draft = 0;     // drafted tokens after its last one: the first of request->draft
-  int num_accepted = 0;  // number of them that the model chose too, after the step
+  int num_draft = 0;     // number of drafted tokens after the last token: a prefix of request->draft
+  int num_accepted = 0;  // after the step: number of drafted tokens that the model sampled too
 
-  // True if the last token is among them, so that its logits give the next one.
+  // Returns true if the part includes the request's last token, so that its logits give the next one.
   bool samples() const {
     return previous_index >= 0 || request->num_computed + num_new - num_draft == request->num_tokens();
   }
-  // Each drafted token has a row too, which verifies the one after it.
+  // Returns the number of rows of logits: each drafted token has one, which verifies the token after it.
   int num_logit_rows() const { return samples() && !request->pools ? 1 + num_draft : 0; }
   int num_rejected() const { return num_draft - num_accepted; }
 };
@@ -32,20 +33,21 @@ struct ScheduledRequest {
 struct ScheduledStep {
   std::vector<ScheduledRequest> requests;
   int num_tokens = 0;
-  // Number of drafted tokens that the step has room for, all requests together. May be less than the sum of
-  // num_draft_slots: a request without a prediction leaves its room to the others.
+  // Maximum number of drafted tokens of all requests together. It may be less than the sum of
+  // num_draft_slots: a request without a prediction leaves its share to the others.
   int max_draft_tokens = 0;
   ForwardMode mode = ForwardMode::kIdle;
-  // As in ForwardBatch: no request reads keys before its own new tokens that another computes in this step.
+  // As in ForwardBatch: false if a request reads keys before its own new tokens that another one computes in
+  // this step.
   bool prefix_ready = true;
-  // Chosen before the tokens of the previous step were known: each request decodes the one that it gets
-  // there.
+  // Scheduled before the tokens of the previous step were known: each request decodes the token that the
+  // previous step samples.
   bool ahead = false;
   bool advanced = false;  // advance() was called
 
-  // Mode of the requests before any of them ended.
+  // Returns the mode; requires that no request has ended.
   ForwardMode find_mode() const;
-  int num_live() const;  // requests that are not null
+  int num_live() const;  // number of requests that are not null
   int num_draft() const;
   int num_rejected() const;
 };

@@ -33,7 +33,7 @@ Scheduler::Scheduler(const BatchLimits& limits, RequestMemory& memory, const Sch
 }
 
 void Scheduler::check(const Request& request) const {
-  // Alone in the pool it must be able to store its prompt and take one more step.
+  // Without other requests in the pool, the request must fit with its prompt and one decode step.
   const int needed = request.num_prompt + (request.pools ? 0 : 1);
   require(needed <= memory_.num_total_slots(), "prompt of ", request.num_prompt,
           " tokens: the KV pool holds ", memory_.num_total_slots(), " (raise --max-total-tokens)");
@@ -49,18 +49,18 @@ void Scheduler::submit(std::unique_ptr<Request> request) {
   const bool is_last = request->index + 1 == num_completions;
   waiting_.push(std::move(request));
   if (!is_last || options_.max_queued_requests == 0) return;
-  // Those that waited before its completions came.
+  // Number of completions that waited before those of this request.
   if (waiting_.size() - num_completions < options_.max_queued_requests) return;
   const Request& last = *waiting_.last();
   const RequestId first = last.id - last.index, end = first + last.params.n;
   for (RequestId id = first; id < end; ++id) drop(id, "the request queue is full");
 }
 
-// Memory may run out, but not after the request was taken.
-void Scheduler::drop(RequestId id, std::string_view why) {
+// If memory runs out, the request is still queued or running.
+void Scheduler::drop(RequestId id, std::string_view reason) {
   dropped_.emplace_back();
   if (std::unique_ptr<Request> request = abort(id))
-    dropped_.back() = {std::move(request), why};
+    dropped_.back() = {std::move(request), reason};
   else
     dropped_.pop_back();
 }
@@ -75,15 +75,15 @@ ScheduledStep& Scheduler::schedule() {
   try {
     memory_.check_counts();
     if constexpr (kCheckEveryStep) check_memory();
-    if (broken_.empty()) schedule_step();
+    if (inconsistency_.empty()) schedule_step();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInternal) throw;
-    broken_ = error.what();
+    inconsistency_ = error.what();
   } catch (const std::bad_alloc& error) {
-    broken_ = error.what();
+    inconsistency_ = error.what();
   }
-  if (!broken_.empty()) {
-    recover(broken_);
+  if (!inconsistency_.empty()) {
+    recover(inconsistency_);
     schedule_step();
   }
   return *step_;
@@ -97,10 +97,13 @@ void Scheduler::schedule_step() {
   const int64_t preemptions_before = num_preemptions_;
   memory_.begin_step();
   if (running_.empty()) ratio_.reset();
+  wait_for_masks();
   schedule_decodes();
   schedule_prompts();
   admit_waiting();
-  if (step_->requests.empty()) evict_for_prompt();
+  if (step_->requests.empty() &&
+      std::ranges::none_of(running_, [](const auto& request) { return request->mask_is_late; }))
+    preempt_for_prompt();
   reserve_draft_slots();
   step_->prefix_ready = !memory_.reads_pending_keys();
   step_->mode = step_->find_mode();
@@ -108,8 +111,39 @@ void Scheduler::schedule_step() {
   if (decodes && num_preemptions_ == preemptions_before) ratio_.after_decode();
 }
 
+// Masks that are usually ready in time are waited for, so that requests with a grammar keep pace. A mask that
+// takes longer is late: later steps do not wait for it.
+void Scheduler::wait_for_masks() {
+  constexpr std::chrono::microseconds kWait{3000}, kWaitPerMask{500};
+  int64_t num_pending = 0;
+  for (const auto& request : running_) {
+    if (request->mask_ready())
+      request->mask_is_late = false;
+    else if (!request->mask_is_late)
+      ++num_pending;
+  }
+  if (num_pending == 0) return;
+  const auto end = Clock::now() + kWait + kWaitPerMask * num_pending;
+  for (const auto& request : running_) {
+    if (!request->mask || request->mask_is_late) continue;
+    const auto left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now());
+    request->mask_is_late = !request->mask->wait_for(std::max(left, std::chrono::microseconds(0)));
+  }
+}
+
+bool Scheduler::wait_for_mask(std::chrono::microseconds timeout) const {
+  const auto is_late = [](const auto& request) { return request->mask_is_late; };
+  if (const auto found = std::ranges::find_if(running_, is_late); found != running_.end()) {
+    (*found)->mask->wait_for(timeout);
+    return true;
+  }
+  if (waiting_.empty() || !waiting_.next()->mask_is_late) return false;
+  waiting_.next()->mask->wait_for(timeout);
+  return true;
+}
+
 bool Scheduler::can_overlap(const ScheduledStep& before) const {
-  return broken_.empty() && before.mode == ForwardMode::kDecode && before.num_live() == num_running();
+  return inconsistency_.empty() && before.mode == ForwardMode::kDecode && before.num_live() == num_running();
 }
 
 ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
@@ -118,14 +152,14 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   ScheduledStep& step = steps_[step_ == &steps_[0] ? 1 : 0];
   step.requests.clear();
   int num_runs = 0, run_end = -1;
-  for (int place = 0; place < std::ssize(before.requests); ++place) {
-    Request* const request = before.requests[static_cast<size_t>(place)].request;
+  for (int idx = 0; idx < std::ssize(before.requests); ++idx) {
+    Request* const request = before.requests[static_cast<size_t>(idx)].request;
     if (request == nullptr || request->num_output() + 1 >= request->params.max_new_tokens ||
         request->num_tokens() + 1 >= longest)
       continue;
-    num_runs += place == run_end ? 0 : 1;
-    run_end = place + 1;
-    step.requests.push_back({.request = request, .num_new = 1, .previous_index = place});
+    num_runs += idx == run_end ? 0 : 1;
+    run_end = idx + 1;
+    step.requests.push_back({.request = request, .num_new = 1, .previous_index = idx});
   }
   const auto num_reqs = static_cast<int>(step.requests.size());
   if (num_reqs == 0 || num_runs > kMaxPreparedRuns) return nullptr;
@@ -133,12 +167,12 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   if (drafts_.max_tokens > 0 && num_reqs <= drafts_.max_reqs) return nullptr;
   try {
     memory_.check_counts();
-    // The token that it waits for is the last one then.
+    // The pending token becomes the request's last one.
     for (const ScheduledRequest& part : step.requests)
       if (!memory_.grow(*part.request, part.request->num_tokens() + 1)) return nullptr;
     if constexpr (kCheckEveryStep) check_memory();
   } catch (const std::exception& error) {
-    broken_ = error.what();
+    inconsistency_ = error.what();
     return nullptr;
   }
   advance();
@@ -160,25 +194,26 @@ void Scheduler::advance() {
     if (request == nullptr) continue;
     const bool decoded = step_->ahead || request->decoding();
     request->num_computed += part.num_new - part.num_rejected();
-    if (!broken_.empty()) continue;
+    if (!inconsistency_.empty()) continue;
     try {
       memory_.advance(*request);
       if (part.num_rejected() > 0) memory_.rewind(*request, request->num_computed);
-      // An answer is shared when it ends: a node for each of its pages would make a long path.
+      // The output is cached only when the request ends: a tree node for each of its pages would make a long
+      // path.
       if (!decoded) memory_.checkpoint(*request);
     } catch (const std::exception& error) {
-      broken_ = error.what();
+      inconsistency_ = error.what();
     }
   }
 }
 
 void Scheduler::fail_step() { memory_.flush(); }
 
-void Scheduler::recover(std::string_view what) {
+void Scheduler::recover(std::string_view reason) {
   ++num_recoveries_;
-  log_warning("KV pool: the books are wrong (", what, "): ", running_.size(),
-              " requests are computed anew, and what was cached is dropped");
-  broken_.clear();
+  log_warning("KV pool: failed conservation check (", reason, "): restarting ", running_.size(),
+              " requests and dropping the prefix cache");
+  inconsistency_.clear();
   memory_.reset();
   for (; !running_.empty(); running_.pop_back()) waiting_.push(std::move(running_.back()));
   waiting_.for_each([](Request& request) {
@@ -198,7 +233,7 @@ void Scheduler::schedule_decodes() {
   const int64_t num_before = num_preemptions_;
   for (size_t i = 0; i < running_.size();) {
     Request& request = *running_[i];
-    if (!request.decoding() || memory_.grow(request, request.num_tokens())) {
+    if (!request.decoding() || request.mask_is_late || memory_.grow(request, request.num_tokens())) {
       ++i;
       continue;
     }
@@ -206,11 +241,11 @@ void Scheduler::schedule_decodes() {
     preempt(victim);
     i -= victim < i;
   }
-  const auto num_decodes = static_cast<int>(
-      std::ranges::count_if(running_, [](const auto& request) { return request->decoding(); }));
+  const auto num_decodes = static_cast<int>(std::ranges::count_if(
+      running_, [](const auto& request) { return request->decoding() && !request->mask_is_late; }));
   const int room = draft_room(num_decodes);
   for (const auto& request : running_) {
-    if (!request->decoding()) continue;
+    if (!request->decoding() || request->mask_is_late) continue;
     request->draft.tokens.clear();
     const int num_draft_slots = max_draft(*request, room);
     step_->requests.push_back({.request = request.get(), .num_new = 1, .num_draft_slots = num_draft_slots});
@@ -228,8 +263,8 @@ void Scheduler::schedule_decodes() {
 
 void Scheduler::schedule_prompts() {
   for (const auto& request : running_) {
-    if (request->decoding()) continue;
-    // Others may have computed the same in the meantime.
+    if (request->decoding() || request->mask_is_late) continue;
+    // Other requests may have computed the same tokens in the meantime.
     memory_.match_more(*request);
     schedule_chunk(*request);
   }
@@ -254,7 +289,7 @@ bool Scheduler::schedule_chunk(Request& request) {
   return true;
 }
 
-void Scheduler::evict_for_prompt() {
+void Scheduler::preempt_for_prompt() {
   while (running_.size() > 1) {
     preempt(choose_victim());
     for (const auto& request : running_)
@@ -275,10 +310,13 @@ void Scheduler::admit_waiting() {
   waiting_.order([&](const Request& request) { return memory_.num_matched_tokens(request); });
   while (has_room()) {
     Request& request = *waiting_.next();
+    // Preempted while its mask was computed.
+    request.mask_is_late = !request.mask_ready();
+    if (request.mask_is_late) return;
     if (!admit(request, slots, keys)) return;
-    running_.push_back(waiting_.take(request.id));
+    running_.push_back(waiting_.remove(request.id));
     if (schedule_chunk(request)) continue;
-    // Nothing of it fits into this step: its turn is the next one's.
+    // No token of the request fits into this step: the next step admits it.
     memory_.release(request);
     waiting_.push(std::move(running_.back()));
     running_.pop_back();
@@ -287,21 +325,21 @@ void Scheduler::admit_waiting() {
 }
 
 bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys) {
-  // Locked before anything is compared: until then its pages count as available.
+  // The prefix is locked before the budgets are compared: unlocked pages count as available.
   const int num_available = memory_.num_available_pages();
   CachedPrefix prefix = memory_.find_prefix(request);
   slots.reserve(1.0 * (num_available - memory_.num_available_pages()) * memory_.page_size());
   const int num_new = request.num_tokens() - prefix.lock.num_pages() * memory_.page_size();
   const int answer = num_planned(request);
-  // Alone it fits, whatever it plans: check() has seen to it.
-  if (!running_.empty() && (!slots.takes(num_new, answer) || !keys.takes(request.num_tokens(), answer)))
+  // The only request always fits: see check().
+  if (!running_.empty() && (!slots.fits(num_new, answer) || !keys.fits(request.num_tokens(), answer)))
     return false;
   if (!memory_.admit(request, std::move(prefix))) return false;
   if (!skip_tokens(request)) {
     memory_.release(request);
     return false;
   }
-  if (request.pools) {  // it does not grow
+  if (request.pools) {  // no output to reserve
     slots.reserve(round_up(num_new, memory_.page_size()));
     keys.reserve(num_new);
   } else {
@@ -312,8 +350,8 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
   return true;
 }
 
-// In pieces of a step's tokens, as it would be computed: where some layers have a window, that is what there
-// is room for behind it.
+// Grows in chunks of at most a step's tokens, like a computed prompt: the pool of sliding-window layers has
+// room for a window and the tokens of one step.
 bool Scheduler::skip_tokens(Request& request) {
   while (request.num_computed < request.num_skipped) {
     const int end = std::min(request.num_skipped, request.num_computed + limits_.max_tokens);
@@ -337,7 +375,7 @@ size_t Scheduler::choose_victim() const {
     return is_preempted_before(a, b);
   };
   size_t victim = 0;
-  // Of equals the one that was admitted last.
+  // The last admitted request of equal ones is preempted.
   for (size_t i = 1; i < running_.size(); ++i)
     if (!precedes(*running_[victim], *running_[i])) victim = i;
   return victim;
@@ -352,7 +390,7 @@ void Scheduler::preempt(size_t running_idx) {
   running_.erase(victim);
 }
 
-void Scheduler::forget_deadline(const Request& request) {
+void Scheduler::remove_deadline(const Request& request) {
   if (request.deadline) deadlines_.erase({*request.deadline, request.id});
 }
 
@@ -365,15 +403,15 @@ std::unique_ptr<Request> Scheduler::finish(RequestId id) {
   for (ScheduledStep& step : steps_)
     for (ScheduledRequest& part : step.requests)
       if (part.request == request.get()) part.request = nullptr;
-  forget_deadline(*request);
-  // It may have ended within a draft; what was right behind its end is nobody's.
+  remove_deadline(*request);
+  // The request may have ended within its draft: accepted tokens after the end are dropped.
   request->num_computed = std::min(request->num_computed, request->num_tokens());
-  if (!broken_.empty()) return request;
+  if (!inconsistency_.empty()) return request;
   try {
     if (request->finish_reason != FinishReason::kError) memory_.checkpoint(*request);
     memory_.release(*request);
   } catch (const std::exception& error) {
-    broken_ = error.what();
+    inconsistency_ = error.what();
   }
   return request;
 }
@@ -381,8 +419,8 @@ std::unique_ptr<Request> Scheduler::finish(RequestId id) {
 std::unique_ptr<Request> Scheduler::abort(RequestId id) {
   const auto is_same = [&](const auto& request) { return request->id == id; };
   if (std::any_of(running_.begin(), running_.end(), is_same)) return finish(id);
-  std::unique_ptr<Request> request = waiting_.take(id);
-  if (request) forget_deadline(*request);
+  std::unique_ptr<Request> request = waiting_.remove(id);
+  if (request) remove_deadline(*request);
   return request;
 }
 

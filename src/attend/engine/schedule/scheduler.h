@@ -1,5 +1,5 @@
-// Scheduler: which requests take part in the next step, and with how many tokens. Owns the queues, hands out
-// rows and slots, and takes them back.
+// Scheduler: selects the requests of the next step, and the number of tokens of each. Owns the queues;
+// allocates and frees rows and slots through RequestMemory.
 #pragma once
 
 #include <memory>
@@ -19,118 +19,129 @@
 
 namespace attend {
 
-// A request that ended before its turn came, or in its midst.
+// Request that the scheduler ended, waiting or running.
 struct DroppedRequest {
   std::unique_ptr<Request> request;
-  std::string_view why;  // for as long as the program runs
+  std::string_view reason;  // static storage
 };
 
-// Number of tokens to draft. Slots are reserved by these rules alone, so the scheduler calls no drafter.
+// Limits of drafts. Slots are reserved by these rules only, so the scheduler calls no drafter.
 struct DraftRules {
-  int max_tokens = 0;  // per draft; 0: nothing is drafted
-  int max_reqs = 0;    // steps in which more requests decode draft nothing
+  int max_tokens = 0;  // maximum length of a draft; 0: no drafts
+  int max_reqs = 0;    // a step with more decoding requests has no drafts
 };
 
-// Who takes part in a step:
-//   - every request that generates, with one token each: a step with prompts takes longer, by at most
-//     limits.max_tokens new tokens, and delays nobody by more than that;
-//   - with DraftRules, drafted tokens after it, while they are few, slots are left, and prompts that wait
-//     have most of max_tokens. A draft is at most twice as long as the one before, if all of that was right,
-//     else one token longer than what was right of it: of a text that does not repeat little is drafted. Room
-//     and slots, which prompts leave, are reserved; a Drafter then predicts tokens for the whole step;
-//   - inputs whose hidden states are pooled, each whole in one step: tokens may see those after them;
-//   - prompts that have begun, in the order of admission, with what is left of max_tokens, cut by chunk_end()
-//     (chunked prefill). Slots are taken for what the step computes alone;
-//   - those that wait, by policy, while the pool and limits.max_kv_tokens have room for their prompts and the
-//     answers that all are expected to give.
-// When more is said than was expected, and slots or max_kv_tokens run out, requests are preempted: the one
-// with the shortest answer first, and the longest prompt among those. It gives its pages back, takes its old
-// place in the queue, and later computes prompt and answer anew.
+// Parts of a step, in this order:
+//   - Every decoding request, with one token. A step with prompts takes longer, but by at most
+//     limits.max_tokens new tokens, which bounds the delay of each decoding request.
+//   - With DraftRules: drafted tokens after it, if few requests decode, slots are free, and waiting prompts
+//     keep most of max_tokens. If the last draft was accepted completely, the next one is at most twice as
+//     long; otherwise it is one token longer than the accepted part. So text without repetition causes few
+//     drafts. Tokens and slots that prompts leave are reserved; a Drafter then predicts tokens for the whole
+//     step.
+//   - Inputs to pool, each in one step: their tokens may attend to later ones.
+//   - Prompts in progress, in the order of admission, with the rest of max_tokens, split by chunk_end()
+//     (chunked prefill). Slots are allocated only for the tokens of this step.
+//   - Waiting requests, by policy, while the pool and limits.max_kv_tokens have room for their prompts and
+//     for the expected output of all requests.
+// If requests generate more than expected, and slots or max_kv_tokens run out, requests are preempted: the
+// one with the shortest output first, and among those the one with the longest prompt. A preempted request
+// frees its pages, returns to its position in the queue, and later computes its prompt and output again.
 class Scheduler {
  public:
   Scheduler(const BatchLimits& limits, RequestMemory& memory, const ScheduleOptions& options = {},
             const DraftRules& drafts = {});
 
-  // Throws Error(kInvalidArgument) for a request whose prompt and next token could never fit into the pool or
-  // a step. Safe on any thread.
+  // Throws Error(kInvalidArgument) if a request's prompt and next token can never fit into the pool or a
+  // step. Thread-safe.
   void check(const Request& request) const;
-  // Checks too. When all completions of a request are here, and as many waited before them as may, the
-  // request that would be last is dropped, with all of its completions.
+  // Calls check(), then queues the request. If this is its last completion, and the maximum number of
+  // completions waited before it, the last request of the queue is dropped with all of its completions.
   void submit(std::unique_ptr<Request> request);
-  // Those that were dropped since the last call, and those whose deadline has passed.
+  // Returns the requests that were dropped since the last call, and those that have passed their deadline.
   std::vector<DroppedRequest> drain_dropped(Clock::time_point now);
 
-  // Admits, allocates, and returns the step; no requests: nothing to do. The result is valid until the next
-  // call; the order of its requests is free.
+  // Admits requests, allocates slots, and returns the step; without requests there is nothing to do. The
+  // result is valid until the next call; the caller may reorder its requests.
   ScheduledStep& schedule();
-  // The step behind the last one, whose tokens are not known yet: its requests in their order, without those
-  // whose answers are complete with the token that they get there. `longest`: tokens that a request may
-  // have. Advances the last step. Both are valid until the call after the next. Null where that can not be
-  // said: the last step is not all of what runs, each with a token; another could join; slots are short; or
-  // so many requests end that the others are in more than kMaxPreparedRuns runs; or tokens are to be drafted,
-  // behind those that are not known yet.
+  // Schedules the step after the last one, before the tokens of the last one are known. The step has the last
+  // one's requests in the same order, without those that the pending token completes. `longest`: maximum
+  // number of tokens of a request. Calls advance() for the last step. Both steps are valid until the call
+  // after the next. Returns null if
+  //   - the last step does not include all running requests, with one token each,
+  //   - another request could be admitted,
+  //   - slots are short,
+  //   - the remaining requests form more than kMaxPreparedRuns contiguous ranges of the last step, or
+  //   - the step would have drafts, which depend on the pending tokens.
   ScheduledStep* schedule_overlapped(int64_t longest);
   static constexpr int kMaxPreparedRuns = 8;
 
-  // Adds drafts to the step: of each request with num_draft_slots the first tokens of request->draft, as many
-  // as have a slot and fit into max_draft_tokens. Gives back the other slots, and schedules prompts with the
-  // room that drafts leave. After schedule() and a drafter, before the step is launched.
+  // Adds drafts to the step: for each request with num_draft_slots a prefix of request->draft, limited by its
+  // slots and by max_draft_tokens. Frees the other slots, and schedules prompts with the unused tokens. Call
+  // it after schedule() and the drafter, before the step is launched.
   void settle_drafts();
 
-  // What the requests of the last step had in it is computed now, or going to be, drafts as far as they were
-  // accepted. Before any of them is finished.
+  // Marks the tokens of the last step as computed, including accepted drafts; the step may still be in
+  // flight. Call it before any request of the step is finished.
   void advance();
-  // Nothing of the step was computed: what its requests let others have is forgotten. After all of them are
-  // finished.
+  // Drops the pages that a failed step inserted into the cache and did not compute. Call it after all
+  // requests of the step are finished.
   void fail_step();
 
-  // Takes back rows and slots of a finished request and hands the request over. What it computed stays in the
-  // prefix cache, unless it ended with an error.
+  // Frees the row and the slots of a finished request and returns the request. Its computed tokens stay in
+  // the prefix cache, unless it ended with an error.
   std::unique_ptr<Request> finish(RequestId id);
 
-  // Takes a request back wherever it is, waiting or running; null if there is none.
+  // Removes and returns a waiting or running request; null if there is none with this id.
   std::unique_ptr<Request> abort(RequestId id);
+
+  // After a step without requests: waits, for `timeout` at most, for a mask without which nothing can be
+  // scheduled. Returns false if there is none.
+  bool wait_for_mask(std::chrono::microseconds timeout) const;
 
   int num_waiting() const { return waiting_.size(); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
   double new_token_ratio() const { return ratio_.value(); }
-  // How often the books of pages were found wrong, and mended: what ran began anew, what was cached was lost.
+  // Number of failed conservation checks. Each one restarts the running requests and drops the prefix cache.
   int64_t num_recoveries() const { return num_recoveries_; }
   bool idle() const { return waiting_.empty() && running_.empty(); }
 
-  // Throws Error(kInternal) unless every page has one owner. Reads everything: for tests and debug builds.
+  // Throws Error(kInternal) unless every page has one owner. Reads all tables, so only tests and debug builds
+  // call it.
   void check_memory() const;
 
  private:
   void schedule_step();
   bool can_overlap(const ScheduledStep& before) const;
+  void wait_for_masks();
   void schedule_decodes();
-  // Number of tokens that may be drafted in the step, all requests together.
+  // Returns the maximum number of drafted tokens of the step, over all requests.
   int draft_room(int num_decodes) const;
-  // Number of tokens that may be drafted for a request, at most `room`.
+  // Returns the maximum number of drafted tokens of a request, at most `room`.
   int max_draft(const Request& request, int room) const;
-  // Takes slots for the drafts of the step, fewer if the pool is short.
+  // Allocates slots for the drafts of the step, fewer if the pool is short.
   void reserve_draft_slots();
-  // Number of new tokens that the step has room for besides those it has and those that may be drafted.
+  // Returns the number of new tokens that still fit into the step, after its tokens and reserved drafts.
   int room() const { return limits_.max_tokens - step_->num_tokens - step_->max_draft_tokens; }
   void schedule_prompts();
   void admit_waiting();
-  // A step that would be empty for want of slots: preempts until a prompt goes on.
-  void evict_for_prompt();
-  // Adds the next chunk of a prompt to the step, or lengthens the one that is there. False if the step has
-  // none of it.
+  // Preempts requests until a prompt has slots, if the step would be empty for lack of slots.
+  void preempt_for_prompt();
+  // Adds the next chunk of a prompt to the step, or extends the chunk that the step has. Returns false if the
+  // step has no chunk of the prompt.
   bool schedule_chunk(Request& request);
   bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
-  // Slots for the tokens that it skips, which count as computed. False when there are too few.
+  // Allocates slots for the request's skipped tokens, which count as computed. Returns false if slots are
+  // short.
   [[nodiscard]] bool skip_tokens(Request& request);
   size_t choose_victim() const;
   void preempt(size_t running_idx);
-  void recover(std::string_view what);
-  void forget_deadline(const Request& request);
-  // So that the next drain_dropped() has it.
-  void drop(RequestId id, std::string_view why);
-  // As far as the pool, the context and a step let it.
+  void recover(std::string_view reason);
+  void remove_deadline(const Request& request);
+  // Aborts a request and queues it for drain_dropped().
+  void drop(RequestId id, std::string_view reason);
+  // Returns the number of output tokens to reserve, limited by the pool and by the keys of a step.
   int num_planned(const Request& request) const;
 
   BatchLimits limits_;
@@ -145,8 +156,8 @@ class Scheduler {
   int64_t num_arrived_ = 0;
   int64_t num_preemptions_ = 0;
   int64_t num_recoveries_ = 0;
-  std::string broken_;      // what was found wrong in the books since the last step
-  ScheduledStep steps_[2];  // the last one and, where it is ahead, the one before
+  std::string inconsistency_;  // failed check since the last step; empty: none
+  ScheduledStep steps_[2];     // the last one and, if it is `ahead`, the one before
   ScheduledStep* step_ = &steps_[0];
   const Request* first_prompt_ = nullptr;  // of the step
 };

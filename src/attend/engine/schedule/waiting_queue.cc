@@ -9,7 +9,8 @@
 namespace attend {
 namespace {
 
-// Every one that waits is matched at each step: with more, first come is first served.
+// Maximum queue size for kLpm: each waiting request is matched with the cache in every step. A longer queue
+// is first come, first served.
 constexpr int kMaxMatched = 128;
 
 }  // namespace
@@ -29,7 +30,7 @@ void WaitingQueue::push(std::unique_ptr<Request>&& request) {
   last_arrival_ = std::max(last_arrival_, key.arrival);
 }
 
-std::unique_ptr<Request> WaitingQueue::take(RequestId id) {
+std::unique_ptr<Request> WaitingQueue::remove(RequestId id) {
   const auto key = keys_.find(id);
   if (key == keys_.end()) return nullptr;
   const auto found = queue_.find(key->second);
@@ -44,7 +45,7 @@ void WaitingQueue::order(const std::function<int(const Request&)>& num_matched) 
   by_match_.clear();
   if (policy_ != SchedulePolicy::kLpm || size() > kMaxMatched) return;
   for (auto entry = queue_.rbegin(); entry != queue_.rend(); ++entry) {
-    const bool has_waited_long = last_arrival_ - entry->first.arrival >= kMaxTimesOvertaken;
+    const bool has_waited_long = last_arrival_ - entry->first.arrival >= kMaxOvertakes;
     by_match_.emplace_back(has_waited_long ? std::numeric_limits<int>::max() : num_matched(*entry->second),
                            entry->second.get());
   }

@@ -1,4 +1,4 @@
-// WaitingQueue: requests that wait for pages, in the order in which they are to have them.
+// WaitingQueue: requests that wait for pages, in the order in which they are admitted.
 #pragma once
 
 #include <functional>
@@ -13,28 +13,29 @@
 
 namespace attend {
 
-// Every operation takes O(log n), order() O(n) up to a number and with kLpm alone.
+// Complexity: O(log n) for each operation; order() takes O(n) with kLpm, up to a limit of requests.
 class WaitingQueue {
  public:
-  // With kLpm so many that came later may go before a request.
-  static constexpr int64_t kMaxTimesOvertaken = 128;
+  // With kLpm: number of later arrivals after which a waiting request goes first.
+  static constexpr int64_t kMaxOvertakes = 128;
 
   explicit WaitingQueue(SchedulePolicy policy) : policy_(policy) {}
 
-  // Behind those that came before it: Request::arrival says when. A request that was preempted so takes its
-  // old place. If memory is short it throws, and the caller still has it.
+  // Inserts the request after those with a smaller Request::arrival, so a preempted request returns to its
+  // previous position. If memory runs out, push() throws and the caller keeps the request.
   void push(std::unique_ptr<Request>&& request);
-  // Null if there is none of this id.
-  std::unique_ptr<Request> take(RequestId id);
-  // The request that would be last. Null in an empty queue.
+  // Removes and returns a request; null if no request has this id.
+  std::unique_ptr<Request> remove(RequestId id);
+  // Returns the request that would be admitted last, null if the queue is empty.
   Request* last() const { return queue_.empty() ? nullptr : queue_.rbegin()->second.get(); }
   Request* front() const { return queue_.empty() ? nullptr : queue_.begin()->second.get(); }
 
-  // With kLpm, unless too many wait: those that kMaxTimesOvertaken others have come behind since, the first
-  // of them first, so that nobody waits for ever; then those with the longest cached prefixes, by
-  // `num_matched`. Holds until the queue changes otherwise than by take().
+  // Sorts by cached prefix, with kLpm and unless too many requests wait. Requests that kMaxOvertakes others
+  // arrived after are first, the oldest of them first, so that no request starves. The others follow, the
+  // longest cached prefix first; `num_matched` returns its number of tokens. The order is valid until the
+  // queue changes by anything but remove().
   void order(const std::function<int(const Request&)>& num_matched);
-  // Whose turn it is. Null in an empty queue.
+  // Returns the request to admit next, null if the queue is empty.
   Request* next() const;
 
   void for_each(const std::function<void(Request&)>& visit) const {
@@ -54,8 +55,8 @@ class WaitingQueue {
   SchedulePolicy policy_;
   std::map<Key, std::unique_ptr<Request>> queue_;
   std::unordered_map<RequestId, Key> keys_;
-  int64_t last_arrival_ = 0;                        // of all that ever waited
-  std::vector<std::pair<int, Request*>> by_match_;  // the next one last; empty: as in queue_
+  int64_t last_arrival_ = 0;                        // maximum of all requests so far
+  std::vector<std::pair<int, Request*>> by_match_;  // the next request is last; empty: order of queue_
 };
 
 }  // namespace attend

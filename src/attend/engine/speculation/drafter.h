@@ -10,10 +10,10 @@ namespace attend {
 //
 //   Scheduler::schedule()         chooses requests, reserves token slots for drafts by DraftRules
 //   Drafter::draft(step)          predicts tokens for the whole step
-//   Scheduler::settle_drafts()    adds the drafts to the step; slots and room without one go to prompts
+//   Scheduler::settle_drafts()    adds the drafts to the step; unused slots and token budget go to prompts
 //   StepRunner::launch(), wait()  the target computes its tokens and the drafted ones
-//   Engine::accept_drafts()       keeps drafted tokens while they are those that the target's sampler chose
-//   Scheduler::advance()          gives back the slots of the others
+//   Engine::accept_drafts()       keeps the drafted tokens up to the first that the target's sampler did not
+//   choose Scheduler::advance()          frees the slots of the others
 //
 // A drafter neither verifies nor accepts, so no draft changes an answer. One that only reads tokens is a loop
 // over the requests (NgramDrafter). A draft model has three parts:
@@ -37,9 +37,8 @@ class Drafter {
   // Writes at most num_draft_slots token ids of the target's vocabulary to request->draft.tokens (empty
   // before) of each request of the step that has slots, and leaves it empty without a prediction. Tokens
   // beyond step.max_draft_tokens of all requests, in their order, are not used. May compute what other
-  // requests of the step (prompts, whose chunks may still get longer) need for later drafts; changes nothing
-  // else of the step. An exception is
-  // logged, and the step goes without drafts.
+  // requests of the step (prompts, whose chunks may still get longer) need for later drafts. Changes nothing
+  // else in the step. An exception is logged, and the step runs without drafts.
   virtual void draft(const ScheduledStep& step) = 0;
 };
 

@@ -9,7 +9,8 @@ std::span<const int32_t> find_continuation(std::span<const int32_t> tokens, int 
   const auto num_tokens = static_cast<int>(tokens.size());
   if (num_tokens <= min_match || most <= 0) return {};
   const int32_t* const end = tokens.data() + num_tokens;
-  const auto num_equal = [&](const int32_t* place) {  // tokens before `place` that are those before `end`
+  // Number of tokens before `place` that equal the tokens before `end`.
+  const auto num_equal = [&](const int32_t* place) {
     const auto longest = static_cast<int>(std::min<std::ptrdiff_t>(max_match, place - tokens.data()));
     int num = 0;
     while (num < longest && place[-1 - num] == end[-1 - num]) ++num;
@@ -17,7 +18,8 @@ std::span<const int32_t> find_continuation(std::span<const int32_t> tokens, int 
   };
   const int32_t* best = nullptr;
   int best_match = 0, best_following = 0;
-  // From the last place on. A longer match is better, and of equal ones one with more behind it.
+  // Searches backward from the end. A longer match is better; of equal ones, the one with more following
+  // tokens.
   const int32_t last = end[-1];
   for (const int32_t* place = end - 1; place != tokens.data(); --place) {
     if (place[-1] != last) continue;

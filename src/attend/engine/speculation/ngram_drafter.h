@@ -1,5 +1,5 @@
-// NgramDrafter: drafts what followed the request's last tokens where the same stood before, in its prompt or
-// answer (prompt lookup: Saxena, 2023; vLLM and SGLang call it ngram).
+// NgramDrafter: drafts the tokens that followed an earlier occurrence of the request's last tokens, in its
+// prompt or answer (prompt lookup: Saxena, 2023; vLLM and SGLang call it ngram).
 #pragma once
 
 #include <cstdint>
@@ -9,11 +9,12 @@
 
 namespace attend {
 
-// Of the tokens' last n, with the largest n in [min_match, max_match] that stands before too: what follows it
-// there, at most `most` tokens. Of several places the last one that so many tokens follow; if none has, the
-// first one, which more follow than any other. Empty: there is none. Views `tokens`.
+// Finds the largest n in [min_match, max_match] for which the last n tokens also occur earlier, and returns
+// the tokens after that occurrence, at most `max_tokens`. Among several occurrences it prefers the last one
+// that `max_tokens` tokens follow; if there is none, the one that the most tokens follow. Returns an empty
+// span without an occurrence. The result is a view of `tokens`.
 std::span<const int32_t> find_continuation(std::span<const int32_t> tokens, int min_match, int max_match,
-                                           int most);
+                                           int max_tokens);
 
 class NgramDrafter final : public Drafter {
  public:

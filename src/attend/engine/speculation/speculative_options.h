@@ -1,5 +1,5 @@
-// Speculative decoding: which drafts are made, how long they are, and how many were accepted. Names follow
-// SGLang's server arguments.
+// Speculative decoding: options of drafts, and counts of accepted tokens. Names follow SGLang's server
+// arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,31 +10,33 @@
 namespace attend {
 
 enum class SpeculativeAlgorithm : uint8_t {
-  kNgram,  // what followed the request's last tokens where they stood before (prompt lookup)
+  kNgram,  // tokens that followed an earlier occurrence of the request's last tokens (prompt lookup)
 };
 std::string_view to_string(SpeculativeAlgorithm algorithm);
-// Throws Error for a name other than NGRAM: kUnsupported for others of SGLang's, else kInvalidArgument.
+// Throws Error for a name other than NGRAM: kUnsupported for SGLang's other algorithms, else
+// kInvalidArgument.
 SpeculativeAlgorithm parse_speculative_algorithm(std::string_view name);
 
 struct SpeculativeOptions {
-  std::optional<SpeculativeAlgorithm> algorithm = {};  // none: no speculation
-  // Tokens of a request that a step verifies, the last one that is known among them: 2 to 64. 0: 12.
+  std::optional<SpeculativeAlgorithm> algorithm =
+      {};  // none: no speculation
+           // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12.
   int num_draft_tokens = 0;
-  // kNgram: the longest run of last tokens that is looked for, and the shortest that counts.
+  // kNgram: largest and smallest number of last tokens that are searched for.
   int ngram_max_match_window_size = 12;
   int ngram_min_match_window_size = 2;
-  // Steps with more requests that generate draft nothing. 0: chosen.
+  // Steps with more decoding requests than this do not draft. 0: chosen by device.
   int disable_by_batch_size = 0;
 };
 
 // Throws Error(kInvalidArgument) naming the option, its value and what is accepted.
 void check(const SpeculativeOptions& options);
 
-// Counts of drafted and accepted tokens, of a request or of all.
+// Counts of drafted and accepted tokens of one request or of all requests.
 struct DraftCounts {
-  int64_t num_steps = 0;     // that gave a request tokens behind its first; those of several requests add up
-  int64_t num_drafted = 0;   // tokens that were drafted for them
-  int64_t num_accepted = 0;  // and that the model chose too
+  int64_t num_steps = 0;     // pairs of a step and a request that decodes in it
+  int64_t num_drafted = 0;   // drafted tokens
+  int64_t num_accepted = 0;  // drafted tokens that the model also chose
 
   void add(int drafted, int accepted) {
     ++num_steps;
@@ -45,11 +47,11 @@ struct DraftCounts {
     return {num_steps - before.num_steps, num_drafted - before.num_drafted,
             num_accepted - before.num_accepted};
   }
-  // Tokens that a step gave, on average: 1 without drafts; 0: there was no step.
+  // Mean number of tokens per step and request: 1 without drafts; 0 without steps.
   double accept_length() const {
     return num_steps == 0 ? 0.0 : 1.0 + static_cast<double>(num_accepted) / static_cast<double>(num_steps);
   }
-  // Of drafted tokens; 0: there were none.
+  // Share of drafted tokens that were accepted; 0 without drafted tokens.
   double accept_rate() const {
     return num_drafted == 0 ? 0.0 : static_cast<double>(num_accepted) / static_cast<double>(num_drafted);
   }

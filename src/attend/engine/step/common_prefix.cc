@@ -35,14 +35,14 @@ SharedPrefix CommonPrefix::arrange(ScheduledStep& step) {
   return {.num_keys = choice_.num_pages * page_size_, .num_reqs = num_members};
 }
 
-// Page after page the requests that go on as most of them do.
+// Walks the pages and continues with the largest group of requests that share the current page.
 CommonPrefix::Choice CommonPrefix::choose(std::span<const ScheduledRequest> requests) const {
-  // Whole pages before the new token.
+  // Number of whole pages before the new token.
   const auto pages_of = [&](const ScheduledRequest& part) { return part.request->num_computed / page_size_; };
   const int max_pages = pages_of(*std::ranges::max_element(requests, {}, pages_of));
   if ((std::ssize(requests) - 1) * max_pages * page_size_ < min_saved_keys_) return {};
 
-  // The first slot of a page, which is shared as a whole; none: the request has not so many.
+  // First slot of a page, which identifies it; kNoSlot: the request has fewer pages.
   const auto first_slot_of = [&](int member, int page) {
     const ScheduledRequest& part = requests[static_cast<size_t>(member)];
     const auto position = static_cast<size_t>(page) * static_cast<size_t>(page_size_);
@@ -56,7 +56,7 @@ CommonPrefix::Choice CommonPrefix::choose(std::span<const ScheduledRequest> requ
     if (first != kNoSlot &&
         std::ranges::all_of(members, [&](int member) { return first_slot_of(member, page) == first; }))
       continue;
-    // Here they part. As long as they did not, each page saved more.
+    // The members differ from this page on. Each page before it increased the savings.
     if (Choice choice{page, members}; choice.saved_pages() > best.saved_pages()) best = std::move(choice);
     std::map<TokenSlot, std::vector<int>> by_slot;
     for (const int member : members)

@@ -1,4 +1,4 @@
-// CommonPrefix: which requests of a decode step share their first keys, and how many.
+// CommonPrefix: finds requests of a decode step that share their first keys.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +13,17 @@ namespace attend {
 
 class CommonPrefix {
  public:
-  // Shared keys count where attending to them once saves `min_saved_keys` reads of a key or more; 0: never.
+  // Keys are shared only if attending to them once saves at least `min_saved_keys` key reads; 0: never.
   CommonPrefix(const ReqToTokenPool& rows, int page_size, int64_t min_saved_keys)
       : rows_(rows), page_size_(page_size), min_saved_keys_(min_saved_keys) {}
 
-  // Of the requests that save the most; they come first in the step then. Rows are compared where the step
-  // has other requests than the one before: those that go on decoding keep their slots.
+  // Returns the shared prefix of the requests that save the most key reads, and moves them to the front of
+  // the step. Rows are compared only if the step's requests differ from the previous step's, because requests
+  // that continue decoding keep their slots.
   SharedPrefix arrange(ScheduledStep& step);
 
  private:
-  // What one choice of requests saves, and whether each request of the step is among them.
+  // Requests of the step that share their first pages.
   struct Choice {
     int num_pages = 0;
     std::vector<int> members;  // indices into the step
@@ -33,8 +34,8 @@ class CommonPrefix {
   const ReqToTokenPool& rows_;
   int page_size_;
   int64_t min_saved_keys_;
-  std::vector<RequestId> requests_;  // of the step before; empty: it was no decode step
-  Choice choice_;                    // among them
+  std::vector<RequestId> requests_;  // of the previous step; empty: it was not a decode step
+  Choice choice_;                    // for requests_
 };
 
 }  // namespace attend

@@ -1,5 +1,4 @@
-// LogitsProcessor: what one request's parameters do to its logits: penalties, biases, and tokens that may not
-// come yet.
+// LogitsProcessor: edits of one request's logits by its parameters: penalties, biases, and banned tokens.
 #pragma once
 
 #include <cstdint>
@@ -14,19 +13,19 @@ namespace attend {
 
 class LogitsProcessor {
  public:
-  // Whether these parameters change any logit.
+  // Returns whether these parameters change any logit.
   static bool needed(const SamplingParams& params);
 
-  // `stop_ids`: the tokens that end the request.
+  // `stop_ids`: token ids that end the request.
   LogitsProcessor(const SamplingParams& params, std::span<const int32_t> prompt,
                   std::span<const int32_t> stop_ids);
 
-  // The next token was chosen. In constant time, but for the one that reaches min_tokens.
+  // Updates the edits for a sampled token. Takes constant time, except for the token that reaches min_tokens.
   void accept(int32_t token_id);
-  // min_tokens ends where the next token's mask leaves nothing but tokens that end the request: a grammar
-  // that is complete has no more to say.
+  // Lifts min_tokens if the next token's mask allows only tokens that end the request: the grammar is
+  // complete.
   void apply_mask(std::span<const uint32_t> words);
-  // For the next token, each token once.
+  // Edits for the next token, at most one per token id.
   std::span<const kernels::LogitEdit> edits() const { return edits_; }
 
  private:
@@ -35,15 +34,15 @@ class LogitsProcessor {
     bool in_prompt = false, banned = false;
     float bias = 0.0f;
   };
-  // Of a token that has an edit, or gets one.
+  // Returns the index of the token's edit; adds one if there is none.
   size_t find_edit(int32_t token_id);
   void update(size_t edit_idx);
   bool bans(int32_t token_id) const;
   void allow_stop_tokens();
 
   float repetition_, frequency_, presence_;
-  int num_tokens_until_stop_;                  // tokens until those that end the request may come
-  std::unordered_map<int32_t, size_t> index_;  // of edits_ and states_
+  int num_tokens_until_stop_;                  // tokens until stop tokens are allowed
+  std::unordered_map<int32_t, size_t> index_;  // token id -> index into edits_ and states_
   std::vector<kernels::LogitEdit> edits_;
   std::vector<State> states_;
 };

@@ -1,4 +1,4 @@
-// Sampler: from the logits of a step to its tokens, with what requests ask to be done on the way.
+// Sampler: chooses tokens from the logits of a step, with logit edits, token masks and logprobs as requested.
 #pragma once
 
 #include <span>
@@ -12,31 +12,30 @@
 
 namespace attend {
 
-// Whose token a row of logits gives: the one behind the first `num_ahead` of its draft.
+// Owner of a row of logits: the row samples the token after the first `num_ahead` drafted tokens.
 struct SampledRow {
   Request* request;
   int num_ahead = 0;
 };
 
-// Steps whose requests want neither edits, masks nor logprobs cost what kernels::sample() costs, and no
-// memory.
+// Without edits, masks and logprobs, a step costs only kernels::sample() and no memory.
 class Sampler {
  public:
   Sampler(int vocab_size, Device device);
 
-  // Queues the choice of a token for each row of logits. `sampled`: of the first rows; the others are
-  // padding; rows of a request's draft follow one another, from the one ahead of none on. Logits are changed
-  // where requests ask for that, for a row of a draft as if what is before it had been chosen. A request
-  // whose mask throws gets a failure, and any token; one with a mask has no draft.
+  // Queues the choice of a token for each row of logits. `sampled` describes the first rows; the others are
+  // padding. Rows of a request's draft are adjacent, in the order of num_ahead from 0. Edits for a row of a
+  // draft assume that the drafted tokens before it were accepted. If a request's mask throws, the request
+  // gets a failure and an arbitrary token. A request with a mask has no draft.
   void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
               std::span<const SampledRow> sampled, View<int32_t> tokens, Stream& stream);
-  // Whether the row's mask allows the token. Not, where edits leave none of those that it allows.
+  // Returns whether the row's mask allows the token. False if edits ban every token that the mask allows.
   bool allowed(size_t row, int32_t token_id) const;
-  // Of the row's token, by the last sample(), once the stream has caught up; nothing, if its request asked
-  // for none.
+  // Returns the logprobs of the row's token, by the last sample(), after the stream is synchronized. Empty if
+  // the request has no logprobs.
   LogprobsView logprobs(size_t row) const;
 
-  // Queues the logprobs of given tokens, one per row of logits.
+  // Queues the logprobs of the given tokens, one per row of logits.
   void score(const TensorView& logits, std::span<const int32_t> tokens, int num_top, Stream& stream);
 
  private:
@@ -52,8 +51,8 @@ class Sampler {
   StepArray<uint32_t> masks_;
   StepArray<float> log_sums_, logprobs_;
   StepArray<TokenLogprob> tops_;
-  std::vector<LogitsProcessor> draft_logits_processors_;   // of rows with a token of a draft before them
-  std::vector<const LogitsProcessor*> logits_processors_;  // of each row, or null
+  std::vector<LogitsProcessor> draft_logits_processors_;   // for rows with num_ahead > 0
+  std::vector<const LogitsProcessor*> logits_processors_;  // one per row, or null
 };
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// StepArray: an array of a step that few steps need, and so is made when one does.
+// StepArray: array of a step that few steps need. It is allocated when it is first used.
 #pragma once
 
 #include <algorithm>
@@ -9,20 +9,20 @@
 
 namespace attend {
 
-// Which memory a step's array has where the device is a GPU; on the CPU there is one.
+// Memory of an array if the device is a GPU. On the CPU there is only one kind.
 enum class StepMemory : uint8_t {
   kUploaded,  // the host fills it, the device reads a copy
-  kResult,    // page-locked: the device writes it, the host reads it when the stream has caught up
-  kDevice,    // the device's alone
+  kResult,    // page-locked: the device writes it, the host reads it after the stream is synchronized
+  kDevice,    // only the device accesses it
 };
 
-// Reused by the next step: no step may be in flight when it is filled.
+// The next step reuses the memory, so no step may be in flight when the array is filled.
 template <class T>
 class StepArray {
  public:
   StepArray(StepMemory memory, Device device) : memory_(memory), device_(device) {}
 
-  // As many elements, whose values are lost.
+  // Sets the number of elements. Discards their values.
   void resize(size_t size) {
     size_ = size;
     if (size <= capacity_) return;
@@ -39,7 +39,7 @@ class StepArray {
   }
 
   View<T> host() const { return {static_cast<T*>(host_.view().data), size_}; }
-  // Where kernels read or write it.
+  // View that kernels read or write.
   View<T> on_device() const { return {static_cast<T*>(on_device_.view().data), size_}; }
 
   void upload(Stream& stream) const {

@@ -26,8 +26,8 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.hidden_states = false;
   sampling_requests_.clear();
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
-  ensure(batch_.num_tokens() == step.num_tokens, "a step of ", step.num_tokens,
-         " tokens whose requests have ", batch_.num_tokens());
+  ensure(batch_.num_tokens() == step.num_tokens, "step with ", step.num_tokens, " tokens, but requests with ",
+         batch_.num_tokens());
   if (step.ahead) add_late_token_ids(step, tokens_before);
   return batch_;
 }
@@ -55,7 +55,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
   }
 }
 
-// One copy for each run of requests that follow one another in the step before.
+// Adds one copy for each run of requests that are adjacent in the previous step.
 void StepBatch::add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before) {
   const size_t num_reqs = step.requests.size();
   for (size_t first = 0, end = 0; first < num_reqs; first = end) {

@@ -1,4 +1,4 @@
-// StepBatch: a scheduled step as what an executor computes, and who samples from which row of its logits.
+// StepBatch: converts a scheduled step to an ExecutorBatch, and maps rows of logits to requests.
 #pragma once
 
 #include <vector>
@@ -12,17 +12,17 @@ namespace attend {
 
 class StepBatch {
  public:
-  // Reserves memory for the limits, so that build() allocates nothing.
+  // Reserves memory for the limits, so that build() does not allocate.
   explicit StepBatch(const BatchLimits& limits);
 
-  // Describes `step`, whose first requests share `shared`. `tokens_before`: int32, in memory that the device
-  // reads: tokens of the step before by its requests, for a step that is ahead.
+  // Describes `step`; its first requests share the prefix `shared`. `tokens_before`: for a step ahead, the
+  // tokens of the previous step in the order of its requests, int32, in memory that the device can read.
   const ExecutorBatch& build(const ScheduledStep& step, SharedPrefix shared = {},
                              const TensorView& tokens_before = {});
 
   const ExecutorBatch& batch() const { return batch_; }
-  // Indices into the step's requests of those that sample, one per row of the logits, so that a request with
-  // a draft has several in a row.
+  // Index of the request that samples from each row of logits. A request with a draft has several adjacent
+  // rows.
   View<const int32_t> sampling_requests() const { return sampling_requests_; }
 
  private:

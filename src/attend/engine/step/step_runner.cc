@@ -30,16 +30,16 @@ StepRunner::~StepRunner() {
   if (num_in_flight_ == 0 || !executor_.on_gpu()) return;
   try {
     cuda::synchronize(executor_.stream());
-  } catch (const Error&) {  // the device is lost, and computes nothing
+  } catch (const Error&) {  // the device failed, so nothing is running
   }
 }
 
 void StepRunner::launch(ScheduledStep& step) {
-  ensure(num_in_flight_ == (step.ahead ? 1 : 0), "a step ", step.ahead ? "ahead" : "of known tokens",
-         " with ", num_in_flight_, " in flight");
-  // The end of the step before, for who waits for it while this one is computed.
+  ensure(num_in_flight_ == (step.ahead ? 1 : 0), "a step ", step.ahead ? "ahead" : "with known tokens",
+         ", but ", num_in_flight_, " steps in flight");
+  // Marks the end of the previous step, so that wait() can return while this one is computed.
   if (step.ahead && executor_.on_gpu()) this->flight(first_).done->record(executor_.stream());
-  // Some of the requests of a step that shares nothing share nothing either.
+  // A step ahead has a subset of the previous step's requests, which share no keys.
   const SharedPrefix shared = step.ahead ? SharedPrefix() : common_prefix_.arrange(step);
   output_ = executor_.launch(batch_.build(step, shared, this->flight(first_).tokens));
   Flight& flight = this->flight(first_ + num_in_flight_);
@@ -54,7 +54,7 @@ void StepRunner::launch(ScheduledStep& step) {
 }
 
 View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
-  ensure(num_in_flight_ > 0, "a step is waited for, and none is in flight");
+  ensure(num_in_flight_ > 0, "wait() without a step in flight");
   Flight& flight = this->flight(first_);
   last_completed_ = &flight;
   first_ = (first_ + 1) % 2;
@@ -66,7 +66,7 @@ View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
     else
       cuda::synchronize(executor_.stream());
   }
-  // Behind a step ahead there is nothing to check or to score.
+  // A step that is followed by a step ahead has no masks to check and no prompts to score.
   if (num_in_flight_ == 0) {
     check_masks(step, flight);
     score_prompts(step);
@@ -105,7 +105,7 @@ void StepRunner::score_prompts(const ScheduledStep& step) {
     const int num_new = part.num_new;
     if (request == nullptr) continue;
     if (request->params.prompt_logprobs) {
-      // Position p says how likely token p + 1 is. A preempted request knows its first ones.
+      // Position p predicts token p + 1. A preempted request already has the logprobs of its first tokens.
       const auto known = static_cast<int>(request->prompt_logprobs.logprobs.size());
       const int first = std::max(request->num_computed, known);
       const int last = std::min(request->num_computed + num_new, request->num_prompt - 1);
@@ -117,7 +117,7 @@ void StepRunner::score_prompts(const ScheduledStep& step) {
 
 void StepRunner::score_prompt(Request& request, int first, int last, int token_idx) {
   const int num_top = *request.params.prompt_logprobs;
-  // A prompt's logits would take gigabytes: as many rows at a time as there are.
+  // All logits of a prompt would need gigabytes, so at most max_logit_rows() rows are computed at a time.
   const int max_rows = executor_.limits().max_logit_rows();
   for (int begin = first; begin < last; begin += max_rows) {
     const int num_rows = std::min(max_rows, last - begin);

@@ -18,8 +18,8 @@ struct HeadGeometry {
   int64_t num_q_heads = 0, num_kv_heads = 0, head_dim_v = 0;
 };
 
-// Throws Error(kInvalidArgument) unless `plan` was made for these heads, and planned for as many requests
-// and for this visibility, or for one without window and chunk, whose ranges contain every other's.
+// Throws Error(kInvalidArgument) unless `plan` was made for these heads, and planned for the same number of
+// requests and for this mask, or for a mask without window and chunk, which includes all ranges.
 void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryBatch& batch,
                 const AttentionMask& attention_mask, const HeadGeometry& heads) {
   const AttentionPlanLimits& limits = plan.limits();
@@ -39,7 +39,7 @@ void check_plan(std::string_view kernel, const AttentionPlan& plan, const QueryB
           " requests: the plan was made for ", plan.num_reqs());
 }
 
-// Tensors of a call on a GPU; empty ones are not given.
+// Tensors of a call on a GPU; omitted ones are empty.
 void require_all_on(const Stream& stream,
                     std::initializer_list<std::pair<std::string_view, const TensorView*>> views) {
   for (const auto& [name, view] : views)

@@ -1,5 +1,4 @@
-// What every attention family is told about a step: the ragged batch, which keys a query sees, how a score is
-// made.
+// Arguments that all attention families share: the ragged batch, the mask, and the computation of a score.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +9,24 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// Up to so many keys a request is short: decode of few requests ends sooner then on a GPU that plans for
-// short ones, and later beyond.
+// Largest number of keys of a short request. On a GPU a plan for short requests makes decode of few requests
+// faster up to this length, and slower beyond it.
 inline constexpr int kShortRequestMaxKeys = 2048;
 
-// The new tokens of all requests, one request after another. Arrays lie on the device.
+// The new tokens of all requests, one request after another. Arrays are on the device.
 //
 // Query j of request r is token cu_seqlen_q[r] + j; seqlen_q = cu_seqlen_q[r + 1] - cu_seqlen_q[r]. Tokens at
 // or beyond cu_seqlen_q[num_reqs] are padding: their output is 0 and their LSE -inf.
 struct QueryBatch {
   View<const int32_t> cu_seqlen_q;  // [num_reqs + 1]
-  View<const int32_t> seqlen_kv;    // [num_reqs]: all keys, those of the new tokens included
+  View<const int32_t> seqlen_kv;    // [num_reqs]: all keys, including those of the new tokens
   int max_seqlen_q = 0;             // an upper bound of seqlen_q; never changes a result
-  // An upper bound of all requests' new tokens, by which GPUs shape a plan; 0: the most that the plan takes.
+  // An upper bound of all requests' new tokens, which determines a plan's shape on GPUs; 0: the plan's
+  // max_tokens.
   int num_tokens = 0;
-  // An upper bound of seqlen_kv, or of keys seen. GPUs plan by it: it decides speed and, unless splits are
-  // fixed, last bits. 0: none known, which costs few decodes some per cent; too small a one costs time only.
+  // An upper bound of seqlen_kv, or of visible keys. Plans on GPUs use it: it affects speed and, unless
+  // splits are fixed, last bits. 0: unknown, which slows decode of few requests by some percent. A bound that
+  // is too small costs only time.
   int max_seqlen_kv = 0;
 
   // Tree mask (speculative decoding), for causal attention; empty: none. Bit b of word w of a token: it sees
@@ -37,19 +38,20 @@ struct QueryBatch {
   int num_reqs() const { return static_cast<int>(seqlen_kv.size()); }
 };
 
-// Query j stands at p = seqlen_kv - seqlen_q + j, or at positions[j] under a tree mask, and sees the keys
+// Visibility of keys. Query j has position p = seqlen_kv - seqlen_q + j, or positions[j] with a tree mask,
+// and sees the keys
 //   lo <= k <= p,  lo = max(0, p - window_left, floor(p / chunk) * chunk).
-// Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. With a window_right
-// it sees so many keys behind p too, those of its chunk alone where there are chunks. Under a tree mask a new
-// token is seen when its bit is set and lo <= its position: windows use positions, not indices. Kernels may
-// give a key that a query does not see the probability 0 instead of leaving it out, so an infinity or a NaN
-// among the values of a request's keys may reach its other queries of the same step.
+// Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. With window_right
+// the query also sees the next window_right keys after p, but only those of its chunk if there are chunks.
+// With a tree mask a new token is visible if its bit is set and lo <= its position: windows use positions,
+// not indices. Kernels may assign probability 0 to a masked key instead of skipping it, so an infinity or a
+// NaN among the values of a request's keys may propagate to its other queries of the same step.
 struct AttentionMask {
   bool causal = true;
   int32_t window_left = -1;  // inclusive distance: Hugging Face's sliding_window w is w - 1; -1: no window
   int32_t chunk = 0;         // chunked local attention (Llama 4); 0: none
   int32_t window_right =
-      0;  // of causal attention without a tree mask, as far behind p; INT32_MAX: up to the last key
+      0;  // keys after p, for causal attention without a tree mask; INT32_MAX: up to the last key
 
   bool operator==(const AttentionMask&) const = default;
 };
@@ -74,28 +76,28 @@ inline int32_t last_unmasked(const AttentionMask& attention_mask, int32_t p, int
   return static_cast<int32_t>(hi < seqlen_kv ? hi : seqlen_kv - 1);
 }
 
-// score = scale * k_scale * q.k, then logit_cap * tanh(score / logit_cap) when there is a cap.
+// score = scale * k_scale * q.k; with a cap then logit_cap * tanh(score / logit_cap).
 struct ScoreRule {
-  float scale = 1.0f;      // 1 is the products as they are; models usually have 1 / sqrt(head_dim)
+  float scale = 1.0f;      // 1: unscaled products; models usually have 1 / sqrt(head_dim)
   float logit_cap = 0.0f;  // 0: none
-  // One logit per query head: enters the denominator once, in the last merge; LSE excludes it. Empty: none.
+  // One logit per query head, added to the denominator once, in the last merge; LSE excludes it. Empty: none.
   View<const float> sinks = {};  // [num_q_heads]
 };
 
-// `prefix_ready` of AttentionArgs and MlaArgs is a promise that lets a kernel on a GPU look up its keys,
-// and ask for those before a request's new tokens (positions below seqlen_kv - seqlen_q), while the launch
-// before it on the stream still runs. It changes no result. Among the launches on the stream there must be
-// one, M, so that
-//   - all that attention reads but q and the keys of new tokens (plan, lengths, masks, index, older keys) was
-//     written by launches before M;
-//   - M, and what comes between M and attention, writes none of it;
-//   - M waits for the launch before it before it lets the next one start. So does every launch without
-//     programmatic dependent launch, and so do linear(), qkv_norm_rope_store() and the stores.
-// Then whatever comes before M has ended when attention starts, though those between M and attention may
-// start each other early: none starts before M lets it. What this rules out: a plan, a page table or lengths
-// made just before attention, and a step in which new keys of one request are older keys of another.
+// `prefix_ready` of AttentionArgs and MlaArgs is a guarantee of the caller. It allows a kernel on a GPU to
+// look up its keys, and to load those before a request's new tokens (positions below seqlen_kv - seqlen_q),
+// while the preceding launch on the stream still runs. It changes no result. One launch M on the stream must
+// meet these conditions:
+//   - launches before M wrote all inputs of attention except q and the keys of new tokens (plan, lengths,
+//     masks, index, older keys);
+//   - M and the launches between M and attention write none of these inputs;
+//   - M waits for its preceding launch before it allows the next one to start. Every launch without
+//     programmatic dependent launch does so, and so do linear(), qkv_norm_rope_store() and the stores.
+// All launches before M have then ended when attention starts. Launches between M and attention may overlap,
+// but none starts before M allows it. The guarantee excludes a plan, a page table or lengths that are written
+// immediately before attention, and a step in which new keys of one request are older keys of another.
 
-// LSE of a row that sees no key. Its output is 0.
+// LSE of a row without visible keys. Its output is 0.
 inline constexpr float kEmptyLse = -std::numeric_limits<float>::infinity();
 
 }  // namespace attend::kernels

@@ -32,8 +32,8 @@ int64_t scratch_bytes(const AttentionPlanLimits& limits) {
   return static_cast<int64_t>(cpu::TileScratch::num_bytes(cpu::TileShape::of(limits)));
 }
 
-// make_work takes lengths as they are: a negative one would become a range of keys, or of the caller's
-// tokens, that is not there.
+// make_work() does not check lengths: with a negative one, items would have ranges of keys or tokens that do
+// not exist.
 void check_lengths(const QueryBatch& batch) {
   const auto num_reqs = static_cast<size_t>(batch.num_reqs());
   if (num_reqs == 0) return;

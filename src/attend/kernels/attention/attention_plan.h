@@ -18,14 +18,14 @@ class DevicePlan;
 
 // How a request's KV is cut into splits.
 enum class SplitRule : uint8_t {
-  kNone,   // never
-  kFixed,  // at multiples of split_tokens, counted from position 0: a token's bits depend on its own sequence
-           // alone
-  kBalanced,  // so that all workers (threads, SMs) have about the same amount to do
+  kNone,  // never
+  // At multiples of split_tokens, counted from position 0: a token's bits depend only on its own sequence.
+  kFixed,
+  kBalanced,  // balanced: all workers (threads, SMs) process about the same amount
 };
 
-// The size of fixed splits where nobody asks for one. Smaller ones share one long request among more workers,
-// larger ones end less often.
+// Returns the default size of fixed splits. Smaller splits distribute one long request over more workers;
+// larger splits have fewer partial results to merge.
 constexpr int default_split_tokens(Device device) { return device.type == DeviceType::kCpu ? 256 : 512; }
 
 struct AttentionPlanLimits {
@@ -36,13 +36,14 @@ struct AttentionPlanLimits {
   int num_kv_heads = 0;
   int head_dim_v = 0;
   SplitRule split_rule = SplitRule::kBalanced;
-  // kFixed; a multiple of 64. 0: default_split_tokens() of the device; a plan's limits() have it filled. Bits
-  // depend on it.
+  // kFixed; a multiple of 64. 0: default_split_tokens() of the device; a plan's limits() contain the size.
+  // Bits depend on it.
   int split_tokens = 0;
-  // 0: threads of the process, or SMs of the device; a plan's limits() have it filled. On a GPU 511 at most.
+  // 0: threads of the process, or SMs of the device; a plan's limits() contain the number. On a GPU at most
+  // 511.
   int num_workers = 0;
-  // Of the cache. GPUs plan for the kernel that takes it, as far as they know; a cache of another dtype is
-  // served too, but not as fast.
+  // Dtype of the cache. On GPUs the plan's shape fits the kernel that is expected for it; a cache of another
+  // dtype is supported, but slower.
   DType kv_dtype = DType::kBF16;
 };
 
@@ -50,7 +51,7 @@ struct AttentionPlanLimits {
 struct WorkItem {
   int32_t request;
   int32_t q_begin, q_end;    // new tokens of the request
-  int32_t kv_begin, kv_end;  // positions; a layer's window may leave less, or nothing
+  int32_t kv_begin, kv_end;  // positions; a layer's window may mask some or all of them
   int32_t partial;           // row of the partial result of token q_begin; -1: the result is final
 };
 
@@ -62,7 +63,7 @@ struct MergeItem {
   int32_t num_splits;
 };
 
-// Work items that one thread or CTA processes, and what is to be merged afterward.
+// Work items that one thread or CTA processes, and the merges that follow.
 struct Work {
   std::vector<WorkItem> items;
   std::vector<MergeItem> merges;
@@ -78,27 +79,27 @@ class AttentionPlan {
   static size_t num_bytes(const AttentionPlanLimits& limits, Device device = {});
 
   // Derives the work items of a step for layers of one visibility. Throws Error(kInvalidArgument) when the
-  // batch exceeds the limits, naming which, and, naming the request, for a negative seqlen_kv, a cu_seqlen_q
-  // that falls and more new tokens than max_seqlen_q. On a GPU lengths are not read by the host, so not
-  // checked.
+  // batch exceeds a limit, with the limit's name, and for a negative seqlen_kv, a decreasing cu_seqlen_q or
+  // more new tokens than max_seqlen_q, with the request's number. On a GPU the host does not read lengths, so
+  // they are not checked.
   void plan(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream);
 
-  // As plan(), for one call of attention or MLA alone, which is given the same batch: its lengths are to be
-  // there until then. On a GPU a call for few rows of each request derives the plan on its way, which saves a
-  // launch; the bits are those of plan().
+  // Same as plan(), for a single call of attention or MLA with the same batch, the lengths of which must stay
+  // valid until that call. On a GPU a call with few rows per request derives the plan in its own kernel,
+  // which saves a launch; the bits are those of plan().
   void plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream);
 
-  // plan_inline(), where that queues nothing; otherwise false, and nothing has changed.
+  // Calls plan_inline() if that launches nothing. Otherwise returns false and changes nothing.
   bool try_plan_inline(const QueryBatch& batch, const AttentionMask& attention_mask);
 
-  // Whether a plan of a decode step of so many requests depends on whether they are short, as
-  // QueryBatch::max_seqlen_kv says.
+  // Returns true if the plan of a decode step of `num_reqs` requests depends on whether
+  // QueryBatch::max_seqlen_kv is at most kShortRequestMaxKeys.
   bool plan_depends_on_kv_len(int num_reqs) const;
 
   const AttentionPlanLimits& limits() const { return limits_; }
   // On a GPU: the plan itself; work(), partial results and scratch are those of the CPU.
   const cuda::DevicePlan& device_plan() const { return *device_plan_; }
-  // What the last plan() was for.
+  // Mask of the last plan().
   const AttentionMask& attention_mask() const { return attention_mask_; }
   int num_reqs() const { return num_reqs_; }
   const Work& work() const { return work_; }
@@ -106,7 +107,7 @@ class AttentionPlan {
     return partial_out_.view();
   }  // f32 [rows, num_q_heads, head_dim_v]
   const TensorView& partial_lse() const { return partial_lse_.view(); }  // f32 [rows, num_q_heads]
-  // What a CPU worker computes in; 0 <= worker < limits().num_workers.
+  // Scratch memory of a CPU worker; 0 <= worker < limits().num_workers.
   void* scratch(int worker) { return scratch_.view()[worker].data; }
 
  private:

@@ -1,4 +1,4 @@
-// What every public kernel entry checks before it runs: shapes, dtypes, strides. Device arrays are not read.
+// Checks of every public kernel entry before it runs: shapes, dtypes, strides. Device arrays are not read.
 #include <string_view>
 #include <utility>
 
@@ -67,7 +67,7 @@ void check_mask(const AttentionMask& attention_mask, const QueryBatch& batch) {
   require(attention_mask.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
 }
 
-// Queries of fp8 are multiplied with K/V of fp8. Descales of heads are those of K/V of fp8.
+// fp8 queries require K/V of the same dtype. Descales per head require fp8 K/V.
 void check_queries(const AttentionArgs& args) {
   const DType q = args.q.dtype;
   if (q != DType::kF8E4M3) {
@@ -110,7 +110,7 @@ void check_head_dims(int64_t qk, int64_t v) {
          ": expected multiples of 8 up to 256, or 512/512 or 576/512");
 }
 
-// q, out, lse and score of a call over keys and values of these shapes.
+// Checks q, out, lse and score of a call with keys and values of these shapes.
 void check_results(const AttentionArgs& args) {
   require_rank("q", args.q, 3);
   const int64_t num_tokens = args.q.shape[0], num_q_heads = args.q.shape[1], head_dim_qk = args.q.shape[2];

@@ -1,4 +1,4 @@
-# softmax(q k^T) v over K/V wherever they lie, MLA, and the merge of partial results.
+# softmax(q k^T) v over paged or contiguous K/V, MLA, and the merge of partial results.
 attend_kernels(attention
   HEADERS
     attention.h

@@ -9,11 +9,11 @@
 namespace attend::kernels {
 namespace {
 
-// Reading and converting a key costs about as much as this many rows of products with it.
+// Cost of reading and converting a key, in rows that are multiplied by it.
 constexpr int64_t kRowsPerKeyRead = 8;
-// Items that a worker should have at least, so that the last ones to finish are short.
+// Smallest number of items per worker, so that the last items to finish are short.
 constexpr int64_t kItemsPerWorker = 4;
-// Splits begin at multiples of this, as the tiles of keys in kernels do.
+// Splits begin at multiples of this, like the kernels' tiles of keys.
 constexpr int32_t kSplitAlignment = 64;
 
 // A query tile and the keys that any of its queries may see.
@@ -37,7 +37,7 @@ Tile make_tile(const QueryBatch& batch, const AttentionMask& attention_mask, int
   return tile;
 }
 
-// Calls fn(tile) for every query tile. The last tiles of a request come first: they see the most keys.
+// Calls fn(tile) for every query tile. The last tiles of a request are first: they see the most keys.
 template <class Fn>
 void for_each_tile(const QueryBatch& batch, const AttentionMask& attention_mask, int q_tile, const Fn& fn) {
   for (int32_t request = 0; request < batch.num_reqs(); ++request) {
@@ -48,7 +48,7 @@ void for_each_tile(const QueryBatch& batch, const AttentionMask& attention_mask,
   }
 }
 
-// Where a tile is cut: at begin + i * step, which lie at multiples of step or of kSplitAlignment.
+// Cuts of a tile: begin + i * step, multiples of step or of kSplitAlignment.
 struct Cuts {
   int32_t first = 0;
   int32_t step = 0;
@@ -84,7 +84,7 @@ class WorkMaker {
     return tile.num_keys() * (tile.num_tokens() * group + kRowsPerKeyRead);
   }
 
-  // `target_cost`: what an item should cost at most.
+  // `target_cost`: largest cost of an item, approximately.
   void add(const QueryBatch& batch, const Tile& tile, int64_t target_cost) {
     Cuts cuts = whole(tile);
     if (cost(tile) > target_cost) {
@@ -139,8 +139,8 @@ class WorkMaker {
 
 WorkBounds work_bounds(const AttentionPlanLimits& limits, int q_tile) {
   const int64_t num_tiles = limits.max_tokens / q_tile + limits.max_reqs;
-  // A split tile costs more than the target, so that there are at most `pieces` of them; each has at most
-  // one split more than its cost is targets.
+  // A split tile costs more than the target, so there are at most `pieces` split tiles. The number of splits
+  // of a tile is at most one more than the ratio of its cost to the target.
   const int64_t pieces =
       ceil_div<int64_t>(kItemsPerWorker * std::max(1, limits.num_workers), limits.num_kv_heads);
   const int64_t tile_tokens = std::min(q_tile, limits.max_tokens);
@@ -167,7 +167,7 @@ void make_work(const AttentionPlanLimits& limits, const QueryBatch& batch,
   const int64_t target_cost = std::max<int64_t>(1, ceil_div(total_cost * limits.num_kv_heads, num_pieces));
   for_each_tile(batch, attention_mask, q_tile,
                 [&](const Tile& tile) { maker.add(batch, tile, target_cost); });
-  // The longest first, so that workers end together. Equal costs stay in a fixed order.
+  // The longest items are first, so that workers end together. The order of equal costs is fixed.
   std::sort(work.items.begin(), work.items.end(), [](const WorkItem& a, const WorkItem& b) {
     const auto cost = [](const WorkItem& item) {
       return static_cast<int64_t>(item.kv_end - item.kv_begin) * (item.q_end - item.q_begin);

@@ -1,4 +1,4 @@
-// The specification of attention and MLA: one query, one head, one key after another, in float64.
+// Specification of attention and MLA: one query, one head, one key after another, in float64.
 #include <cmath>
 #include <vector>
 
@@ -11,7 +11,7 @@
 namespace attend::kernels::reference {
 namespace {
 
-// A row's result is written through these, so that attention and MLA share the math.
+// Output of a row, common to attention and MLA.
 struct Row {
   std::vector<double> out;
   double lse;
@@ -23,15 +23,15 @@ double dot(const std::vector<double>& a, const std::vector<double>& b) {
   return sum;
 }
 
-// The query and head of a row, and what its K and V were divided by when they were stored.
+// Query and head of a row, and the descales of its K and V.
 struct ReferenceRow {
   const Query& query;
   int64_t head;
   double k_scale, v_scale;
 };
 
-// softmax over the visible keys. `get_score(k)` is q.k and `get_value(k)` the row of V; both are called for
-// visible keys only. Args: AttentionArgs or MlaArgs.
+// Computes the softmax over the visible keys. `get_score(k)` returns q.k and `get_value(k)` the row of V;
+// both are called for visible keys only. Args: AttentionArgs or MlaArgs.
 template <class Args, class ScoreOf, class ValueOf>
 Row attend_row(const Args& args, const ReferenceRow& of, const ScoreOf& get_score, const ValueOf& get_value) {
   const ScoreRule& rule = args.score;
@@ -94,7 +94,7 @@ void attention(const AttentionArgs& args) {
   for_each_query(args.batch, args.attention_mask, args.out, args.lse, [&](const Query& query) {
     for (int64_t head = 0; head < args.q.shape[1]; ++head) {
       const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), head_dim_qk);
-      // Row of K or V of key `k`.
+      // Returns the row of K or V of key `k`.
       const auto row_of = [&](const TensorView& pool, int32_t k, int64_t head_dim) {
         const int32_t page = page_of(args.kv.index, query.request, k);
         return load_row(pool, offset(pool, page, k % page_size, head / group), head_dim);

@@ -1,4 +1,4 @@
-// Which keys a query sees: the rule of attention_batch.h, spelled out for one query and one key.
+// Mask of attention_batch.h for one query and one key.
 #pragma once
 
 #include "attend/kernels/attention/attention_batch.h"
@@ -9,11 +9,11 @@ namespace attend::kernels::reference {
 struct Query {
   int request, j, token;
   int32_t seqlen_q, seqlen_kv;
-  int32_t position;  // p of the rule: the last key when attention is not causal
+  int32_t position;  // p in attention_batch.h: the last key if attention is not causal
 };
 Query make_query(const QueryBatch& batch, const AttentionMask& attention_mask, int request, int j);
 
-// Whether `query` sees key `k`, 0 <= k < seqlen_kv.
+// Returns true if `query` sees key `k`, 0 <= k < seqlen_kv.
 bool sees(const QueryBatch& batch, const AttentionMask& attention_mask, const Query& query, int32_t k);
 
 }  // namespace attend::kernels::reference

@@ -7,10 +7,10 @@
 namespace attend::kernels::reference {
 namespace {
 
-// exp(lse - max_lse), 0 for an empty part.
+// Returns exp(lse - max_lse), 0 for an empty part.
 double scale_of(double lse, double max_lse) { return lse == kEmptyLse ? 0.0 : std::exp(lse - max_lse); }
 
-// FlashAttention marks empty rows with +inf, attend with -inf; both mean no keys.
+// FlashAttention marks empty rows with +inf, attend with -inf; both denote a row without keys.
 double normalize_empty_lse(double lse) { return std::isinf(lse) ? double{kEmptyLse} : lse; }
 
 }  // namespace
@@ -25,7 +25,7 @@ void merge(const MergeArgs& args) {
       const double scale_a = scale_of(a, max_lse), scale_b = scale_of(b, max_lse);
       const double sum = scale_a + scale_b;
       for (int64_t d = 0; d < args.out.shape[2]; ++d) {
-        // An empty part's output is not read: it may be anything.
+        // The output of an empty part is not read: it may have any content.
         const double part_a =
             scale_a == 0.0 ? 0.0 : scale_a * load(args.out_a, offset(args.out_a, token, head, d));
         const double part_b =

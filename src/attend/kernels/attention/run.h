@@ -1,21 +1,21 @@
 // attention() and mla() in two parts, for attention backends: a backend derives K/V, index, batch and mask
-// itself, and checks them when it is created or plans. A call checks only what its caller passes.
+// itself, and checks them when it is created or plans. A call checks only its caller's arguments.
 #pragma once
 
 #include "attend/kernels/attention/attention.h"
 
 namespace attend::kernels {
 
-// Sizes of a tree mask, and whether the mask is one that kernels have: part of check(AttentionArgs) that is
-// the same for all layers of a step. Throws as it does.
+// Checks the sizes of a tree mask, and that kernels support the mask: the part of check(AttentionArgs) that
+// is the same for all layers of a step. Throws the same errors.
 void check_step(const QueryBatch& batch, int64_t num_tokens, const AttentionMask& attention_mask);
 
-// q, out, lse and score: part of check(AttentionArgs), check(MlaArgs) that differs from call to call. On a
-// GPU also whether they are on the stream's device. Throws as these do.
+// Check q, out, lse and score: the part of check(AttentionArgs) and check(MlaArgs) that differs from call to
+// call. On a GPU also checks that they are on the stream's device. Throw the same errors.
 void check_call(const AttentionArgs& args, const Stream& stream);
 void check_call(const MlaArgs& args, const Stream& stream);
 
-// attention(), mla() of arguments that are checked, and a plan that was planned for their batch and mask.
+// attention() and mla() for checked arguments, and a plan that was planned for their batch and mask.
 void run(const AttentionArgs& args, AttentionPlan& plan, Stream& stream);
 void run(const MlaArgs& args, AttentionPlan& plan, Stream& stream);
 

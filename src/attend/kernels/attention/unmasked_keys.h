@@ -1,5 +1,5 @@
-// Which keys a query sees, as words of 64 keys: the rules of attention_batch.h, for the CPU kernel and for
-// make_work.
+// Keys that a query sees, as words of 64 keys: the mask of attention_batch.h, for the CPU kernel and for
+// make_work().
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace attend::kernels {
 
-// One query sees the positions [begin, end), and of the new tokens, which start at position `prefix`, those
-// whose tree bit is set and whose position is at least `begin`.
+// One query sees the positions [begin, end), and the new tokens, which start at position `prefix`, with a
+// set tree bit and a position of at least `begin`.
 struct UnmaskedKeys {
   int32_t begin = 0, end = 0;
   const uint64_t* tree_bits = nullptr;      // null: no tree mask
@@ -17,14 +17,14 @@ struct UnmaskedKeys {
   int32_t prefix = 0;
   int32_t num_new = 0;
 
-  // All that may be visible lies in [begin, last_end()).
+  // Visible keys are in [begin, last_end()).
   int32_t last_end() const { return tree_bits == nullptr ? end : prefix + num_new; }
 };
 
-// Query `j` of request `request`.
+// Returns the keys that query `j` of request `request` sees.
 UnmaskedKeys visible_keys(const QueryBatch& batch, const AttentionMask& attention_mask, int request, int j);
 
-// Bits of the positions first .. first + 63 that lie in [begin, end).
+// Returns the bits of positions first .. first + 63 that are in [begin, end).
 inline uint64_t range_bits(int64_t begin, int64_t end, int64_t first) {
   const auto bits_below = [first](int64_t position) {
     const int64_t count = position - first;
@@ -33,7 +33,7 @@ inline uint64_t range_bits(int64_t begin, int64_t end, int64_t first) {
   return bits_below(end) & ~bits_below(begin);
 }
 
-// Bits of the visible ones among the positions first .. first + 63.
+// Returns the bits of the visible positions among first .. first + 63.
 uint64_t unmasked_word(const UnmaskedKeys& keys, int32_t first);
 
 }  // namespace attend::kernels

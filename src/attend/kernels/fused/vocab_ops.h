@@ -1,5 +1,5 @@
-// Both ends of a model, whose weights have a row for each token of the vocabulary: from token ids to the
-// residual stream, and from the stream to logits.
+// Embedding and LM head, with weights of one row per token of the vocabulary: from token ids to the residual
+// stream, and from the residual stream to logits.
 #pragma once
 
 #include "attend/kernels/fused/operations.h"
@@ -19,7 +19,7 @@ void embed(const EmbedArgs& args, const OpContext& context);
 struct HeadArgs {
   Norm norm;
   Linear linear;  // [vocab_size, hidden_size]
-  // [num_rows] tokens, rising; empty, or as many as there are tokens: all of them
+  // [num_rows] tokens, increasing; empty, or one per token: all tokens
   View<const int32_t> rows = {};
   float logit_cap = 0.0f;  // 0: none
   TensorView out;          // f32 [num_rows, vocab_size]

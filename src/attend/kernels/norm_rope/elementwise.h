@@ -69,7 +69,7 @@ void embedding(View<const int32_t> ids, const TensorView& table, const TensorVie
 // out[i] += table[ids[i]]: a second table, such as that of learned positions.
 void add_embedding(View<const int32_t> ids, const TensorView& table, const TensorView& out, Stream& stream);
 
-// out[i] = x[rows[i]]: selects the rows whose logits are requested. x: [num_tokens, hidden].
+// out[i] = x[rows[i]]: selects the rows of requested logits. x: [num_tokens, hidden].
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
 }  // namespace attend::kernels

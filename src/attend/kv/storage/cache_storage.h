@@ -1,5 +1,5 @@
-// CacheStorage: what one executor keeps for the cache groups of its model: K/V of its layers, and the tables
-// by which its kernels find them.
+// CacheStorage: storage of one executor for the cache groups of its model: K/V of its layers, and the tables
+// that map tokens to them.
 #pragma once
 
 #include <memory>
@@ -13,34 +13,34 @@
 
 namespace attend {
 
-// Bookkeeping of the cache groups, on the host. It belongs to the engine, and all executors of its models,
-// target, draft or ranks, use the same rows and slots.
+// Bookkeeping of the cache groups, on the host. It belongs to the engine. All its executors (target, draft,
+// ranks) use the same rows and slots.
 struct CacheTables {
   const ReqToTokenPool& rows;
-  const SwaSlots* window_slots = nullptr;  // null: layers with a window keep all tokens
+  const SwaSlots* window_slots = nullptr;  // null: sliding-window layers keep all tokens
 };
 
-// Window slots of executors with a pool of this config; null unless it has a half for layers with a window.
+// Makes the window slots of executors with a pool of this config; null unless the pool has a window half.
 std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config);
 
 // Belongs to one executor's thread.
 class CacheStorage {
  public:
-  // `tables` outlive this; they have window slots if and only if the config has a half for layers with a
-  // window, of the same sizes. Throws as make_kv_pool.
+  // `tables` must outlive this object. They have window slots if and only if the config has a window half, of
+  // the same size. Throws the errors of make_kv_pool.
   CacheStorage(const CacheStorageConfig& config, const CacheTables& tables);
 
   KvPool& kv_pool() const { return *pool_; }
-  // int32 [num_rows, max_context_len] on the device: what backends read.
+  // int32 [num_rows, max_context_len] on the device, for backends.
   const TensorView& request_table() const { return rows_.table(); }
-  // Arrays that step arrays have for the cache groups.
+  // Columns that the cache groups add to step arrays.
   std::span<StepColumn* const> columns() const { return columns_; }
 
-  // Before each step: queues copying what the host has written since the last one, but for the slots of the
-  // step's new tokens. Not for graphs: the copies are others each time, and mostly none.
+  // Queues copies of the host's changes since the last step, except the slots of the step's new tokens. Call
+  // it before each step and outside of graphs: the copies differ in each step, and most steps have none.
   void upload_changes(Stream& stream);
-  // At the start of each step, whose columns are uploaded: kernel launches only. `slots`: without those of
-  // the window half.
+  // Writes the slots of new tokens to the tables. Call it at the start of each step, after the upload of the
+  // columns. Kernel launches only. `slots`: without those of the window half.
   void write_new_slots(kernels::NewSlots slots, Stream& stream) const;
 
  private:

@@ -32,7 +32,7 @@ void check_alike(std::span<const CacheSpec> caches) {
       fail(ErrorCode::kUnsupported, "layer ", cache.layers.front(), " stores ", cache.num_kv_heads,
            " heads of ", cache.head_dim_qk, "/", cache.head_dim_v, ", layer ", first.layers.front(),
            " stores ", first.num_kv_heads, " of ", first.head_dim_qk, "/", first.head_dim_v,
-           ": one KV pool has layers that are alike");
+           ": all layers of a KV pool need the same geometry");
 }
 
 bool has_latent_rows(const CacheStorageConfig& config) {
@@ -82,7 +82,7 @@ SwaKvPool::Config halved_pool(const CacheStorageConfig& config) {
   return pool;
 }
 
-// The first kind that serves a config is its pool.
+// Kinds of pools. The first one that supports a config is used.
 struct PoolKind {
   bool (*serves)(const CacheStorageConfig&);
   size_t (*num_bytes)(const CacheStorageConfig&);
@@ -127,7 +127,7 @@ int CacheStorageConfig::num_window_pages() const {
 size_t CacheStorageConfig::num_bytes() const { return pool_kind(*this).num_bytes(*this); }
 
 double CacheStorageConfig::page_bytes() const {
-  // Enough pages that what a ratio rounds up is nothing.
+  // Large enough that rounding of the ratio is negligible.
   constexpr int kFew = 2, kMany = kFew + 4096;
   CacheStorageConfig config = *this;
   config.num_pages = kFew;
@@ -142,7 +142,7 @@ size_t CacheStorageConfig::token_bytes() const {
 
 CacheStorageConfig make_cache_storage_config(std::vector<CacheSpec> caches, int page_size, DType dtype,
                                              Device device, const std::optional<SwaHalf>& swa) {
-  require(!caches.empty(), "a model without attention layers has no KV pool");
+  require(!caches.empty(), "KV pool: the model has no attention layers");
   check_alike(caches);
   CacheStorageConfig config{
       .caches = std::move(caches), .page_size = page_size, .dtype = dtype, .device = device};
@@ -160,7 +160,7 @@ void set_kv_scales(CacheStorageConfig& config, std::span<const KvScales> scales)
   if (has_latent_rows(config))
     for (size_t layer = 0; layer < scales.size(); ++layer)
       require(scales[layer].k == scales[layer].v, "k_scale ", scales[layer].k, " and v_scale ",
-              scales[layer].v, " of layer ", layer, ": K and V share a row here, so expected one scale");
+              scales[layer].v, " of layer ", layer, ": expected equal scales, since K and V share a row");
   config.scales.assign(scales.begin(), scales.end());
 }
 

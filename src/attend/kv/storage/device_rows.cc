@@ -13,7 +13,7 @@ bool on_gpu(const TensorView& table) { return table.device.type != DeviceType::k
 DeviceRows::DeviceRows(const ReqToTokenPool& rows, Device device)
     : rows_(rows), table_(rows.table()), cursor_(rows.shared_cursor()) {
   if (device.type == DeviceType::kCpu) return;
-  // Without a row that is taken the table is zero, and most of it was never touched.
+  // If no row is in use, the table is zero, and most of its memory is not committed.
   const bool is_zero = rows.num_free() == rows.num_rows() - 1;
   copy_ = is_zero ? cuda::zeros({rows.num_rows(), rows.max_context_len()}, DType::kI32, device)
                   : cuda::copy_to(rows.table(), device);

@@ -1,4 +1,4 @@
-// StepColumn: an array of a step that a cache group adds to the step arrays of its executors.
+// StepColumn: array that a cache group adds to the step arrays of its executors.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ struct HostStep {
   View<const TokenSlot> out_slots;      // [num_tokens]; kNoSlot: not stored
 };
 
-// int32, with an entry for each request or new token of a step. It is uploaded with the step's other arrays,
-// to the same address in all steps padded to one size, so that graphs may read it.
+// int32 array with one entry per request or new token of a step. It is uploaded with the step's other arrays,
+// to the same address in all steps of one padded size, as graphs require.
 class StepColumn {
  public:
   enum class Length : uint8_t { kRequests, kTokens };
@@ -28,7 +28,7 @@ class StepColumn {
   StepColumn(const StepColumn&) = delete;
   StepColumn& operator=(const StepColumn&) = delete;
 
-  // Writes all entries of a step, those of padding too. Allocates nothing.
+  // Writes all entries of a step, including padding. Allocates nothing.
   virtual void fill(const HostStep& step, View<int32_t> entries) const = 0;
 
   // Entries of the current step on the device.

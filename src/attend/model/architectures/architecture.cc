@@ -8,7 +8,7 @@
 namespace attend {
 namespace {
 
-// By name.
+// Sorted by name.
 constexpr std::array<const ModelArchitecture*, 41> kTable{&kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
@@ -70,7 +70,7 @@ std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
 void expect_string(const JsonNode& json, const char* key, std::string_view expected) {
   const std::string value = json.find_string(key).value_or(std::string(expected));
   if (value != expected)
-    fail(ErrorCode::kUnsupported, json.where(key), " \"", value, "\": attend has \"", expected, "\"");
+    fail(ErrorCode::kUnsupported, json.where(key), " \"", value, "\": attend supports \"", expected, "\"");
 }
 
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where) {
@@ -79,7 +79,7 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
     if (architecture->name == name) return *architecture;
     known += (known.empty() ? "" : ", ") + std::string(architecture->name);
   }
-  fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend has ", known);
+  fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend supports ", known);
 }
 
 std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers) {
@@ -89,7 +89,7 @@ std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers) {
   const auto layers = json.find("no_rope_layers");
   if (layers && layers->array_size() > 0) {
     if (layers->array_size() < num_layers)
-      layers->refuse("an array of " + std::to_string(num_layers) + " times 0 or 1, one of each layer");
+      layers->refuse("an array of " + std::to_string(num_layers) + " times 0 or 1, one per layer");
     for (size_t i = 0; i < num_layers; ++i) rotated.push_back(layers->at(i).integer(0, 1) == 1);
     return rotated;
   }
@@ -112,7 +112,7 @@ void read_layer_windows(const JsonNode& json, ModelSpec& spec) {
   for (size_t i = 0; i < slides.size(); ++i) {
     if (slides[i] && !use_window)
       fail(ErrorCode::kCorruptFile, json.where("layer_types"), ": layer ", i,
-           " slides: expected use_sliding_window true and a sliding_window");
+           " is sliding: expected use_sliding_window true and a sliding_window");
   }
   set_windows(spec, slides, window);
 }
@@ -130,7 +130,7 @@ void read_windows(const JsonNode& json, const std::vector<bool>& slides, ModelSp
   if (std::ranges::find(slides, true) == slides.end()) return;
   if (json.mentions("sliding_window") && !json.has("sliding_window"))
     fail(ErrorCode::kCorruptFile, json.where("sliding_window"),
-         " null: expected the window of the layers that slide");
+         " null: expected the window of the sliding layers");
   set_windows(spec, slides, json.find_integer("sliding_window", 1, 1 << 30).value_or(missing));
 }
 

@@ -1,4 +1,5 @@
-// ModelArchitecture: what one Hugging Face architecture adds to the common decoder, as data and one function.
+// ModelArchitecture: differences of one Hugging Face architecture from the common decoder, as data and
+// functions that read config.json.
 //
 // A new dense architecture is a file in architectures/ that defines such a record, and a line in the table.
 #pragma once
@@ -15,7 +16,7 @@
 
 namespace attend {
 
-// What an absent field of config.json means; 0: the field has to be there, or what the comment says.
+// Values of absent fields of config.json. 0 means that the field is required, unless a comment defines it.
 struct ConfigDefaults {
   int vocab_size = 0;
   int hidden_size = 0;
@@ -33,30 +34,30 @@ struct ConfigDefaults {
   int image_token_id = -1;  // -1: the model has none
 };
 
-// Makes every layer the same attention, without a window, and the same gated MLP.
+// Sets spec.layers: the same attention without a window, and the same gated MLP in every layer.
 void make_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
-// The same, with one set of rotary embeddings for all.
+// Same as make_dense_layers(), and sets one rotary embedding for all layers.
 void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
 
-// kNested: in `text_config`. kEither: there, or beside it where there is no `text_config` (old Qwen2.5-VL).
+// Place of the decoder's fields in config.json. kFlat: top level. kNested: in `text_config`. kEither: in
+// `text_config` if it exists, otherwise at top level (old Qwen2.5-VL).
 enum class TextConfig : uint8_t { kFlat, kNested, kEither };
 
 struct ModelArchitecture {
   std::string_view name;
-  // Makes spec.layers of so many, and spec.ropes, of the fields that its kinds of layers have.
+  // Sets spec.layers and spec.ropes from the fields of the architecture's kinds of layers.
   void (*read_layers)(const JsonNode& json, const ConfigDefaults& defaults,
                       ModelSpec& spec) = read_dense_layers;
-  // Fills in what config.json's other fields mean for this architecture: biases, norms, windows. Null:
-  // nothing.
+  // Sets biases, norms, windows and similar properties from the other fields. Null: no further properties.
   void (*read_config)(const JsonNode& json, ModelSpec& spec) = nullptr;
   ConfigDefaults defaults = {};
-  // Where the fields of the decoder stand, but for those of files and tokens.
+  // Place of the decoder's fields. Fields for files and tokens are always at top level too.
   TextConfig text_config = TextConfig::kFlat;
-  // Layers behind the last may be in a checkpoint, for multi-token prediction: they are left out.
+  // The checkpoint may have layers after the last one, for multi-token prediction. They are not loaded.
   bool predicts_more_tokens = false;
   DecoderNames names = {};
-  // Ways to name the tensors in a checkpoint; the first by which the embedding is there counts. None: as
-  // `names` has them.
+  // Alternative naming schemes of checkpoints: the first one with which the files have the embedding applies.
+  // Without a match, tensors have the names in `names`.
   std::span<const WeightPrefixes> prefixes = {};
 };
 
@@ -102,50 +103,53 @@ extern const ModelArchitecture kRoberta;
 extern const ModelArchitecture kSeedOss;
 extern const ModelArchitecture kSmolLm3;
 
-// Throws Error(kUnsupported) with the known ones; `where` is the place that named it, for the message.
+// Throws Error(kUnsupported) with the supported architectures. `where`: the field with the name, for the
+// message.
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where);
 
-// Refuses a field, if it is there, that is not `expected`: what attend and transformers compute without
-// reading it.
+// Refuses a field with a value other than `expected`, which attend and transformers assume without reading
+// the field.
 void expect_string(const JsonNode& json, const char* key, std::string_view expected);
 
 // Parts of make_dense_layers().
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
 GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults);
 
-// What an absent field of a mixture of experts means, and which field has the size of one expert.
+// Values of absent fields of a mixture of experts, and names of its fields.
 struct MoeDefaults {
   int num_experts = 0;
   int top_k = 0;
-  std::string_view top_k_alias = {};      // another name of num_experts_per_tok, where that is absent
+  std::string_view top_k_alias = {};      // alternative name if num_experts_per_tok is absent
   const char* num_experts_key = nullptr;  // null: num_experts, or num_local_experts
   std::string_view intermediate_key = "moe_intermediate_size";
-  int intermediate_size = 0;  // 0: the field has to be there
+  int intermediate_size = 0;  // 0: the field is required
 };
-// The number of experts, num_experts_per_tok and the size. Refuses more of a token than there
-// are, more than attend routes among, and activations other than silu.
+// Reads the number of experts, num_experts_per_tok and the size of an expert. Refuses more experts per token
+// than experts, numbers above the limits of kernels, and activations other than silu.
 MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults);
 
-// The layers that slide, as layer_types names them. Refuses other types, and another number of layers.
+// Returns for each layer whether layer_types lists it as sliding. Refuses other types, and another number of
+// layers.
 std::vector<bool> read_layer_types(const JsonNode& types, int num_layers);
 
-// By layer: whether it rotates q and k. no_rope_layers has a 1 for those that do; without it every
-// no_rope_layer_interval-th does not (Llama 4, SmolLM 3).
+// Returns for each layer whether it applies RoPE. no_rope_layers has a 1 for those that do. If it is absent,
+// each no_rope_layer_interval-th layer has no RoPE (Llama 4, SmolLM 3).
 std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers);
 
-// sliding_window (`missing` when it is absent) as window_left of these layers. Refuses null when there are
-// some.
+// Sets window_left of the layers in `slides` from sliding_window, or from `missing` if it is absent. If there
+// are such layers, refuses null.
 void read_windows(const JsonNode& json, const std::vector<bool>& slides, ModelSpec& spec, int missing = 4096);
-// The same of the layers that layer_types names or, without it, of all but every `full_every`-th.
+// Same for the sliding layers of layer_types or, if it is absent, for all except each `full_every`-th.
 void read_alternating_windows(const JsonNode& json, int full_every, int missing, ModelSpec& spec);
-// A window of `sliding_window` tokens, the token itself one of them, for these layers.
+// Sets a window of `sliding_window` tokens, including the token itself, for the layers in `slides`.
 void set_windows(ModelSpec& spec, const std::vector<bool>& slides, int sliding_window);
 
-// sliding_window as window_left of the layers that layer_types (or, without it, max_window_layers) gives one,
-// when use_sliding_window is true: how the Qwen models say it.
+// Reads windows in the form of the Qwen models: if use_sliding_window is true, sets window_left from
+// sliding_window for the sliding layers of layer_types or, if it is absent, for those from max_window_layers
+// on.
 void read_layer_windows(const JsonNode& json, ModelSpec& spec);
 
-// For read_config(): changes what all layers have alike.
+// Calls `change` for each layer's attention or MLP. For properties that all layers share.
 void for_each_attention(ModelSpec& spec, const std::function<void(AttentionSpec&)>& change);
 void for_each_gated_mlp(ModelSpec& spec, const std::function<void(GatedMlpSpec&)>& change);
 

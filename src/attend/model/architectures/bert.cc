@@ -1,6 +1,6 @@
-// BertModel and RobertaModel: encoders, whose tokens see those on both sides. Positions are learned,
-// LayerNorm stands behind each sublayer, and every linear layer has a bias. The pooler, which a classifier
-// reads, is left out. RoBERTa's positions begin behind the id of its padding token.
+// BertModel and RobertaModel: encoders with bidirectional attention, learned positions, LayerNorm after each
+// sublayer and biases in every linear layer. The pooler, an input of classifiers, is not loaded. RoBERTa
+// numbers positions from the padding token's id + 1.
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 
@@ -13,11 +13,11 @@ kernels::PlainActivation read_gelu(const JsonNode& json) {
   for (const std::string_view tanh : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
     if (name == tanh) return kernels::PlainActivation::kGeluTanh;
   fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name,
-       "\": attend has gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
+       "\": attend supports gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
 }
 
 void refuse_bert_flag(const JsonNode& json, const char* key) {
-  if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend reads encoders alone");
+  if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend supports only encoders");
 }
 
 void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
@@ -25,7 +25,7 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
   refuse_bert_flag(json, "add_cross_attention");
   if (const std::string type = json.find_string("position_embedding_type").value_or("absolute");
       type != "absolute")
-    json.at("position_embedding_type").unsupported("\"", type, "\": attend has absolute");
+    json.at("position_embedding_type").unsupported("\"", type, "\": attend supports absolute");
   AttentionSpec attention = read_attention(json, defaults, spec.hidden_size);
   attention.qkv_bias = attention.output_bias = true;
   attention.rope_set = -1;
@@ -45,7 +45,7 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
                             .num_token_types = json.find_integer("type_vocab_size", 1, kMaxSize).value_or(2)};
 }
 
-// As create_position_ids_from_input_ids() of transformers numbers tokens that are no padding.
+// Numbers positions as create_position_ids_from_input_ids() in transformers does without padding.
 void read_roberta_config(const JsonNode& json, ModelSpec& spec) {
   LearnedPositions& positions = *spec.learned_positions;
   positions.first_row = json.find_integer("pad_token_id", 0, 1 << 30).value_or(1) + 1;

@@ -13,8 +13,8 @@ int read_latent_size(const JsonNode& json, const char* key, int missing, int lar
   return missing == 0 ? json.integer(key, 1, largest) : json.find_integer(key, 1, largest).value_or(missing);
 }
 
-// YaRN's temperature of attention (arXiv 2309.00071, section 3.4), which DeepSeek takes on q and k each, and
-// so twice: cosines and sines have what is left of it (rope.h).
+// Square of YaRN's attention temperature (arXiv 2309.00071, section 3.4), since DeepSeek multiplies both q
+// and k by it. Cosines and sines contain the remaining factor (rope.h).
 double yarn_softmax_scale(const RopeConfig& rope) {
   if (rope.type != RopeType::kYarn || rope.mscale_all_dim == 0.0 || rope.factor <= 1.0) return 1.0;
   const double temperature = 0.1 * rope.mscale_all_dim * std::log(rope.factor) + 1.0;
@@ -24,18 +24,18 @@ double yarn_softmax_scale(const RopeConfig& rope) {
 MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
   MlaSpec mla;
   mla.num_heads = read_latent_size(json, "num_attention_heads", defaults.num_heads);
-  // A null is a q that comes of x itself; absent is transformers' default.
+  // If the field is null, q is projected from x. If it is absent, transformers' default applies.
   const bool no_q_latent = json.mentions("q_lora_rank") && !json.has("q_lora_rank");
   mla.q_lora_rank = no_q_latent ? 0 : read_latent_size(json, "q_lora_rank", defaults.q_lora_rank);
-  // Every published folder names it; without it this is no latent attention.
+  // The field has no default: it defines latent attention, and every published config has it.
   mla.kv_lora_rank = json.integer("kv_lora_rank", 1, kMaxLatentSize);
   mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", defaults.nope_dim);
   mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", 64);
   mla.v_dim = read_latent_size(json, "v_head_dim", defaults.v_dim);
-  // Latent dims are the backends' to take or refuse; of this part they see the sum alone.
+  // Backends check the sum of latent and rope dims, not the rope dim, so it is checked here.
   if (mla.rope_dim > kMaxRopeDim)
-    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim, ": attend has at most ",
-         kMaxRopeDim);
+    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim,
+         ": attend supports at most ", kMaxRopeDim);
   if (mla.rope_dim % 2 != 0) json.refuse("qk_rope_head_dim", "an even number: pairs are rotated");
   if (int64_t{mla.num_heads} * (mla.nope_dim + mla.rope_dim + mla.v_dim) > kMaxProduct ||
       int64_t{mla.num_heads} * mla.kv_lora_rank > kMaxProduct)
@@ -45,7 +45,7 @@ MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
   mla.bias = json.boolean_or("attention_bias", false);
   if (mla.bias && mla.q_lora_rank == 0)
     fail(ErrorCode::kUnsupported, json.where("attention_bias"),
-         " true with q_lora_rank null: attend has biases of latent vectors beside q_lora_rank");
+         " true with q_lora_rank null: attend supports biases of latent vectors only with q_lora_rank");
   return mla;
 }
 
@@ -62,15 +62,15 @@ kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& 
   const int64_t group_size = mlp.num_experts / groups.num_groups;
   if (groups.top_groups > groups.num_groups || groups.top_groups * group_size < mlp.top_k)
     fail(ErrorCode::kCorruptFile, json.where("topk_group"), " ", groups.top_groups, ": expected at most ",
-         groups.num_groups, " groups, whose ", group_size,
-         " experts each are enough for num_experts_per_tok ", mlp.top_k);
+         groups.num_groups, " groups of ", group_size, " experts, with at least num_experts_per_tok ",
+         mlp.top_k, " experts in total");
   if (groups.limit() && group_size < 2 && mlp.rule.scores == kernels::RouterScores::kSigmoid)
     fail(ErrorCode::kCorruptFile, json.where("n_group"), " ", groups.num_groups,
-         ": expected at least two experts in a group, by which it is ranked");
+         ": expected at least two experts per group, since their scores rank the group");
   return groups;
 }
 
-// By layer: whether its MLP is dense, as mlp_layer_types names it or, without that, one of the first.
+// Returns for each layer whether its MLP is dense, from mlp_layer_types or first_k_dense_replace.
 std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int missing) {
   std::vector<bool> dense;
   const auto types = json.find("mlp_layer_types");
@@ -103,7 +103,7 @@ MoeMlpSpec read_experts(const JsonNode& json, const DeepseekDefaults& defaults,
       json.find_integer("n_shared_experts", 0, kMaxLatentSize).value_or(defaults.num_shared_experts);
   if (int64_t{num_shared} * mlp.intermediate_size > kMaxProduct)
     fail(ErrorCode::kCorruptFile, json.where("n_shared_experts"), " ", num_shared,
-         ": times moe_intermediate_size: expected at most ", kMaxProduct);
+         " times moe_intermediate_size: expected at most ", kMaxProduct);
   mlp.shared_intermediate_size = num_shared * mlp.intermediate_size;
   return mlp;
 }
@@ -112,9 +112,10 @@ MoeMlpSpec read_experts(const JsonNode& json, const DeepseekDefaults& defaults,
 
 void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, ModelSpec& spec) {
   if (json.find_integer("moe_layer_freq", 1, kMaxLatentSize).value_or(1) != 1)
-    json.refuse("moe_layer_freq", "1: every layer behind the dense ones has experts");
+    json.refuse("moe_layer_freq", "1: every layer after the dense ones has experts");
   if (json.boolean_or("mlp_bias", false))
-    fail(ErrorCode::kUnsupported, json.where("mlp_bias"), " true: attend has no biases there");
+    fail(ErrorCode::kUnsupported, json.where("mlp_bias"),
+         " true: attend does not support biases in these MLPs");
   MlaSpec mla = read_mla(json, defaults);
   RopeConfig rope = read_rope(json, mla.rope_dim, spec.max_position_embeddings);
   rope.interleaved = json.boolean_or("rope_interleave", true);
@@ -150,8 +151,8 @@ void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaul
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
 }
 
-// DeepseekV2ForCausalLM: V2 and V2-Lite. A softmax of all experts weighs those that are chosen, among all or
-// among the groups of the best ones.
+// DeepseekV2ForCausalLM: V2 and V2-Lite. A softmax over all experts gives their weights. Experts are chosen
+// among all, or among the best groups.
 namespace {
 
 constexpr DeepseekDefaults kV2Defaults{.num_layers = 32,
@@ -169,14 +170,14 @@ constexpr DeepseekDefaults kV2Defaults{.num_layers = 32,
 
 void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec) {
   expect_string(json, "scoring_func", "softmax");
-  // DeepSeek's code would divide by the sum of the chosen; transformers does not read it.
+  // DeepSeek's code divides by the sum over the chosen experts, but transformers ignores this field.
   if (json.boolean_or("norm_topk_prob", false))
     fail(ErrorCode::kUnsupported, json.where("norm_topk_prob"),
-         " true: attend has DeepSeek-V2 with weights that are not normalized");
+         " true: attend supports DeepSeek-V2 only without normalized weights");
   const std::string method = json.find_string("topk_method").value_or("greedy");
   if (method != "greedy" && method != "group_limited_greedy")
     fail(ErrorCode::kUnsupported, json.where("topk_method"), " \"", method,
-         "\": attend has greedy, group_limited_greedy");
+         "\": attend supports greedy, group_limited_greedy");
   read_latent_layers(json, kV2Defaults, spec);
   read_deepseek_mlps(
       json, kV2Defaults,
@@ -193,8 +194,9 @@ constinit const ModelArchitecture kDeepseekV2{
     .read_layers = read_v2_layers,
     .defaults = {.vocab_size = 102400, .hidden_size = 4096, .max_position_embeddings = 2048}};
 
-// DeepseekV3ForCausalLM: V3, R1, Kimi K2, Moonlight. Each expert has a sigmoid score; a vector of the
-// checkpoint corrects which are chosen, among the groups of the best ones, and not how much they count.
+// DeepseekV3ForCausalLM: V3, R1, Kimi K2, Moonlight. Each expert has a sigmoid score. Experts are chosen
+// within the best groups, by score plus a correction bias of the checkpoint. The bias does not change
+// weights.
 namespace {
 
 constexpr DeepseekDefaults kV3Defaults{.num_layers = 61,

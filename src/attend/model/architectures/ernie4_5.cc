@@ -1,4 +1,4 @@
-// Ernie4_5ForCausalLM: Llama with neighboring pairs rotated, and one flag for all biases.
+// Ernie4_5ForCausalLM: Llama with interleaved RoPE and one flag for all biases.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {

@@ -1,5 +1,5 @@
-// Exaone4ForCausalLM: norms behind sublayers, of the heads of q and k too. Where some layers slide, those
-// that see everything rotate nothing.
+// Exaone4ForCausalLM: norms after sublayers, and norms of q and k heads. If some layers are sliding, layers
+// with full attention have no RoPE.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
@@ -11,7 +11,7 @@ void read_exaone4_config(const JsonNode& json, ModelSpec& spec) {
   for_each_attention(spec, [](AttentionSpec& attention) { attention.qk_norm = QkNormSpan::kHead; });
   for (LayerSpec& layer : spec.layers) layer.norms = {.before = false, .after = true};
   if (json.mentions("sliding_window") && !json.has("sliding_window")) return;
-  // Folders whose sliding_window_pattern is a word have layer_types too.
+  // If sliding_window_pattern is a string, the config also has layer_types.
   const int full_every =
       json.has("layer_types")
           ? 1

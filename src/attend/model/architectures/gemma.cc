@@ -1,4 +1,4 @@
-// The Gemma models.
+// Architectures of the Gemma models.
 #include <cmath>
 
 #include "attend/model/architectures/architecture.h"
@@ -23,8 +23,8 @@ constexpr DecoderNames kGemmaNames{.mlp_norm = "pre_feedforward_layernorm"};
 
 constexpr int kGemmaWindow = 4096;
 
-// Norms, biases, scales: all but caps, windows and rotary embeddings. The model may attend in both
-// directions.
+// Reads norms, biases and scales: everything except caps, windows and rotary embeddings. Accepts models with
+// bidirectional attention.
 void read_gemma_scales(const JsonNode& json, ModelSpec& spec) {
   const bool bias = json.boolean_or("attention_bias", false);
   const auto scale = 1.0 / std::sqrt(json.find_positive("query_pre_attn_scalar").value_or(256.0));
@@ -34,20 +34,20 @@ void read_gemma_scales(const JsonNode& json, ModelSpec& spec) {
   });
   for (LayerSpec& layer : spec.layers) layer.norms = {.before = true, .after = true};
   spec.zero_centered_norms = true;
-  // Rounded as the weights are, which the models were trained with.
+  // The scale is rounded to the dtype of the weights, as in training.
   const auto root = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
   visit_float_dtype(spec.dtype,
                     [&]<class T>(TypeTag<T>) { spec.embedding_scale = static_cast<float>(T(root)); });
 }
 
-// The same of a model that attends in one direction only.
+// Same for a model with causal attention.
 void read_gemma_config(const JsonNode& json, ModelSpec& spec) {
   if (json.boolean_or("use_bidirectional_attention", false))
     json.at("use_bidirectional_attention").unsupported("true: attend generates with causal attention only");
   read_gemma_scales(json, spec);
 }
 
-// A field that is null caps nothing.
+// Returns 0, no cap, if the field is null.
 float read_logit_cap(const JsonNode& json, const char* key, float missing) {
   if (!json.mentions(key)) return missing;
   return static_cast<float>(json.find_positive(key).value_or(0.0));
@@ -55,12 +55,12 @@ float read_logit_cap(const JsonNode& json, const char* key, float missing) {
 
 }  // namespace
 
-// GemmaForCausalLM: the first Gemma. Llama with norms around zero, scaled embeddings and GELU.
+// GemmaForCausalLM: the first Gemma. Llama with zero-centered norms, scaled embeddings and GELU.
 namespace {
 
 void read_gemma1_config(const JsonNode& json, ModelSpec& spec) {
   read_gemma_config(json, spec);
-  // No query_pre_attn_scalar, and norms before sublayers alone.
+  // The first Gemma has no query_pre_attn_scalar, and norms only before sublayers.
   for_each_attention(spec, [](AttentionSpec& attention) {
     attention.scale = 1.0f / std::sqrt(static_cast<float>(attention.head_dim));
   });
@@ -82,8 +82,8 @@ constexpr ConfigDefaults gemma1_defaults() {
 constinit const ModelArchitecture kGemma{
     .name = "GemmaForCausalLM", .read_config = read_gemma1_config, .defaults = gemma1_defaults()};
 
-// Gemma2ForCausalLM: norms before and behind each sublayer, scaled embeddings, caps of scores and of logits,
-// and a window for every other layer.
+// Gemma2ForCausalLM: norms before and after each sublayer, scaled embeddings, caps for scores and logits, and
+// a window in every other layer.
 namespace {
 
 void read_gemma2_config(const JsonNode& json, ModelSpec& spec) {
@@ -101,11 +101,11 @@ constinit const ModelArchitecture kGemma2{.name = "Gemma2ForCausalLM",
                                           .defaults = kGemmaDefaults,
                                           .names = kGemmaNames};
 
-// Gemma3ForCausalLM, and the text of Gemma3ForConditionalGeneration: Gemma 2 with norms of the heads of q and
-// k in place of the cap of scores, and other rotary embeddings for the layers with a window.
+// Gemma3ForCausalLM, and the text model of Gemma3ForConditionalGeneration: Gemma 2 with norms of q and k
+// heads instead of the cap for scores, and different rotary embeddings in sliding layers.
 namespace {
 
-// Of spec.ropes.
+// Indices into spec.ropes.
 constexpr int kFull = 0, kSliding = 1;
 
 void read_gemma3_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
@@ -124,11 +124,11 @@ void read_gemma3_layers(const JsonNode& json, const ConfigDefaults& defaults, Mo
 void read_gemma3_config(const JsonNode& json, ModelSpec& spec) {
   read_gemma_config(json, spec);
   for_each_attention(spec, [](AttentionSpec& attention) { attention.qk_norm = QkNormSpan::kHead; });
-  // transformers reads attn_logit_softcapping and applies none.
+  // transformers reads attn_logit_softcapping but does not apply it.
   spec.final_logit_cap = read_logit_cap(json, "final_logit_softcapping", 0.0f);
 }
 
-// The decoder without its head (EmbeddingGemma). A window counts the tokens of both sides.
+// Reads the decoder without a head (EmbeddingGemma). The window includes the tokens on both sides.
 void read_gemma3_embedding_config(const JsonNode& json, ModelSpec& spec) {
   read_gemma_scales(json, spec);
   const bool bidirectional = json.boolean_or("use_bidirectional_attention", false);
@@ -148,7 +148,7 @@ constexpr ConfigDefaults gemma3_defaults(int vocab_size, int image_token_id) {
   return defaults;
 }
 
-// As Gemma was published, and as transformers 5 saves it.
+// Names in Google's checkpoints, and as transformers 5 saves them.
 constexpr WeightPrefix kPublished[] = {{"model.", "language_model.model."},
                                        {"lm_head.", "language_model.lm_head."}};
 constexpr WeightPrefix kSaved[] = {{"model.", "model.language_model."}};

@@ -1,11 +1,11 @@
-// The GLM models, and dots1, which is built alike.
+// Architectures of the GLM models, and of dots1 with the same design.
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/architectures/deepseek.h"
 
 namespace attend {
 
-// GlmForCausalLM: Llama with half of each head rotated in neighboring pairs, gate and up in one tensor, and
-// biases of q, k and v.
+// GlmForCausalLM: Llama with interleaved RoPE in half of each head, gate and up in one tensor, and biases for
+// q, k and v.
 namespace {
 
 void read_glm_config(const JsonNode& json, ModelSpec& spec) {
@@ -23,8 +23,8 @@ constinit const ModelArchitecture kGlm{
     .defaults = {
         .num_kv_heads = 2, .head_dim = 128, .norm_eps = 1.5625e-7, .rope = {.partial_rotary_factor = 0.5}}};
 
-// Glm4ForCausalLM: norms before and behind each sublayer, half of each head rotated in neighboring pairs,
-// gate and up in one tensor, biases of q, k and v.
+// Glm4ForCausalLM: norms before and after each sublayer, interleaved RoPE in half of each head, gate and up
+// in one tensor, and biases for q, k and v.
 namespace {
 
 void read_glm4_config(const JsonNode& json, ModelSpec& spec) {
@@ -46,8 +46,8 @@ constinit const ModelArchitecture kGlm4{
                  .rope = {.partial_rotary_factor = 0.5}},
     .names = {.attention_post_norm = "post_self_attn_layernorm", .mlp_post_norm = "post_mlp_layernorm"}};
 
-// Glm4MoeForCausalLM (GLM-4.5, 4.6) and Dots1ForCausalLM: grouped-query attention with
-// the experts of DeepSeek-V3. Glm4MoeLiteForCausalLM (GLM-4.7-Flash): its latent attention too.
+// Glm4MoeForCausalLM (GLM-4.5, 4.6) and Dots1ForCausalLM: grouped-query attention with the experts of
+// DeepSeek-V3. Glm4MoeLiteForCausalLM (GLM-4.7-Flash): DeepSeek-V3's latent attention and experts.
 namespace {
 
 void read_glm4_moe_config(const JsonNode& json, ModelSpec& spec) {
@@ -68,7 +68,7 @@ void read_glm4_moe_config(const JsonNode& json, ModelSpec& spec) {
                          /*normalized=*/true, spec);
 }
 
-// Layers behind max_window_layers slide, or those of layer_types.
+// Sets windows for the sliding layers of layer_types, or for the layers from max_window_layers on.
 void read_dots1_windows(const JsonNode& json, ModelSpec& spec) {
   if (json.mentions("sliding_window") && !json.has("sliding_window")) return;
   const auto first = static_cast<size_t>(json.find_integer("max_window_layers", 0, 1 << 30).value_or(62));

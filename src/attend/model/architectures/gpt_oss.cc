@@ -1,5 +1,5 @@
-// GptOssForCausalLM: sinks, biases of all projections, a window for every other layer, and experts with a
-// clamped swiglu in every layer. What it calls hidden_act is not what its experts do.
+// GptOssForCausalLM: sinks, biases for all projections, a window in every other layer, and experts with a
+// clamped SwiGLU in every layer. Its hidden_act does not describe the experts' activation.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kOriginalLength = 4096;
 
-// What transformers takes for a config that says nothing of rope.
+// Default of transformers for a config without rope fields.
 RopeConfig default_rope(const JsonNode& json, int head_dim) {
   return {.type = RopeType::kYarn,
           .theta = json.find_positive("rope_theta").value_or(150000.0),

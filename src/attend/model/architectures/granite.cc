@@ -1,10 +1,10 @@
-// GraniteForCausalLM: Llama whose embeddings, sublayers, scores and logits are scaled.
+// GraniteForCausalLM: Llama with multipliers for embeddings, sublayers, scores and logits.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {
 
-// Multipliers of published models are from 0.01 to 30.
+// Reads a multiplier. Those of published models are between 0.01 and 30.
 double read_granite_multiplier(const JsonNode& json, const char* key) {
   constexpr double kLargest = 1 << 16;
   const double multiplier = json.find_positive(key).value_or(1.0);
@@ -21,8 +21,8 @@ void read_granite_config(const JsonNode& json, ModelSpec& spec) {
     attention.scale = scale;
   });
   for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });
-  // x += r f(norm(x)) for every sublayer f. The stream is kept as x / r, to which f is added as it is: an
-  // RMSNorm of x / r is that of x where its epsilon is divided by r^2, and nothing else reads the stream.
+  // Each sublayer f computes x += r f(norm(x)). The stream stores x / r, so f is added without a factor.
+  // RMSNorm of x / r with epsilon / r^2 equals RMSNorm of x with epsilon, and only norms read the stream.
   const double residual = read_granite_multiplier(json, "residual_multiplier");
   spec.embedding_scale = static_cast<float>(read_granite_multiplier(json, "embedding_multiplier") / residual);
   spec.norm_eps = static_cast<float>(static_cast<double>(spec.norm_eps) / (residual * residual));

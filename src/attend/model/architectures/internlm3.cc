@@ -1,4 +1,4 @@
-// InternLM3ForCausalLM: Llama; published folders call its flags of biases qkv_bias and bias.
+// InternLM3ForCausalLM: Llama. Published configs name the bias flags qkv_bias and bias.
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 
@@ -12,10 +12,11 @@ bool read_internlm3_flag(const JsonNode& json, const char* key, const char* alia
 void read_internlm3_config(const JsonNode& json, ModelSpec& spec) {
   const bool bias = read_internlm3_flag(json, "attention_bias", "qkv_bias");
   const bool mlp_bias = read_internlm3_flag(json, "mlp_bias", "bias");
-  // In the makers' code qkv_bias is of q, k and v, and bias of o too; transformers has one for all of them.
+  // In the publisher's code, qkv_bias applies to q, k and v, and bias to o and the MLP. transformers has one
+  // flag for q, k, v and o.
   if (bias != mlp_bias)
     fail(ErrorCode::kUnsupported, json.where("qkv_bias"), " ", bias, " with bias ", mlp_bias,
-         ": attend has both alike");
+         ": attend supports only equal values");
   for_each_attention(spec,
                      [&](AttentionSpec& attention) { attention.qkv_bias = attention.output_bias = bias; });
   for_each_gated_mlp(spec, [&](GatedMlpSpec& mlp) { mlp.bias = mlp_bias; });

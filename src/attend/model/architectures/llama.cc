@@ -1,4 +1,4 @@
-// The Llama models.
+// Architectures of the Llama models.
 #include <algorithm>
 
 #include "attend/base/error.h"
@@ -6,7 +6,8 @@
 
 namespace attend {
 
-// LlamaForCausalLM: the decoder that the others vary. attention_bias is of q, k, v and o alike.
+// LlamaForCausalLM: the decoder that other architectures are described by. attention_bias applies to q, k, v
+// and o.
 namespace {
 
 void read_llama_config(const JsonNode& json, ModelSpec& spec) {
@@ -21,14 +22,15 @@ void read_llama_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kLlama{.name = "LlamaForCausalLM", .read_config = read_llama_config};
 
-// Llama4ForCausalLM, and the text of Llama4ForConditionalGeneration: local attention in chunks, beside layers
-// that rotate nothing and see everything by a temperature that falls with the position; experts whose inputs
-// are weighed, and one that every token meets.
+// Llama4ForCausalLM, and the text model of Llama4ForConditionalGeneration. Most layers have chunked local
+// attention. The others have full attention without RoPE, and a query temperature that depends on the
+// position. Weights of experts scale their inputs, and a shared expert runs for every token.
 namespace {
 
 constexpr int kMaxField = 1 << 30;
 
-// By layer: whether it attends in chunks. Those that rotate do, unless layer_types says otherwise.
+// Returns for each layer whether it has chunked attention, from layer_types. If it is absent, layers with
+// RoPE do.
 std::vector<bool> read_chunked(const JsonNode& json, const std::vector<bool>& rotated) {
   const auto types = json.find("layer_types");
   if (!types) return rotated;
@@ -44,7 +46,7 @@ std::vector<bool> read_chunked(const JsonNode& json, const std::vector<bool>& ro
   return chunked;
 }
 
-// By layer: whether it has experts.
+// Returns for each layer whether it has experts.
 std::vector<bool> read_sparse_layers(const JsonNode& json, size_t num_layers) {
   std::vector<bool> sparse(num_layers, false);
   if (const auto layers = json.find("moe_layers")) {
@@ -58,7 +60,7 @@ std::vector<bool> read_sparse_layers(const JsonNode& json, size_t num_layers) {
   return sparse;
 }
 
-// Old files have a number, of which 0 is false.
+// Old configs have a number instead of a boolean; 0 is false.
 bool read_tuning(const JsonNode& json) {
   constexpr const char* kKey = "attn_temperature_tuning";
   const auto field = json.find(kKey);
@@ -75,7 +77,7 @@ void read_llama4_config(const JsonNode& json, ModelSpec& spec) {
   const bool some_chunk = std::ranges::find(chunked, true) != chunked.end();
   if (some_chunk && json.mentions("attention_chunk_size") && !json.has("attention_chunk_size"))
     fail(ErrorCode::kCorruptFile, json.where("attention_chunk_size"),
-         " null: expected the chunk of the layers that attend in chunks");
+         " null: expected the chunk size of layers with chunked attention");
   const int chunk = json.find_integer("attention_chunk_size", 1, kMaxField).value_or(8192);
   const bool qk_norm = json.boolean_or("use_qk_norm", true), bias = json.boolean_or("attention_bias", false);
   const kernels::QueryTemperature temperature{

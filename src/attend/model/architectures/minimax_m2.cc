@@ -1,11 +1,11 @@
-// MiniMaxM2ForCausalLM: norms of the whole q and k, a part of each head rotated, and experts everywhere,
-// whose sigmoid scores a vector of the checkpoint corrects for the choice.
+// MiniMaxM2ForCausalLM: norms over all heads of q and k, partial RoPE, and experts in every layer, with
+// sigmoid scores and a correction bias for their choice.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {
 
-// Published folders say rotary_dim, in dimensions.
+// Published configs have rotary_dim, a number of dimensions, instead of partial_rotary_factor.
 void read_minimax_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
   make_dense_layers(json, defaults, spec);
   const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;

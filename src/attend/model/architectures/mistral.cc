@@ -1,16 +1,16 @@
-// The Mistral models.
+// Architectures of the Mistral models.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
 
-// MistralForCausalLM and MinistralForCausalLM: Llama without biases; layers slide that layer_types names, all
-// of them without it. sliding_window null turns that off, an absent one is 4096.
+// MistralForCausalLM and MinistralForCausalLM: Llama without biases. The sliding layers of layer_types have a
+// window or, if it is absent, all layers. With sliding_window null, no layer has one; its default is 4096.
 namespace {
 
 void read_mistral_config(const JsonNode& json, ModelSpec& spec) {
   const bool turned_off = json.mentions("sliding_window") && !json.has("sliding_window");
   std::vector<bool> slides(spec.layers.size(), !turned_off);
-  // transformers reads the field of MinistralForCausalLM alone; one that MistralForCausalLM has is meant too.
+  // transformers reads this field only for MinistralForCausalLM. It also applies to MistralForCausalLM here.
   if (const auto types = json.find("layer_types")) slides = read_layer_types(*types, spec.num_layers());
   read_windows(json, slides, spec);
 }
@@ -23,11 +23,11 @@ constinit const ModelArchitecture kMinistral{
 constinit const ModelArchitecture kMistral{
     .name = "MistralForCausalLM", .read_config = read_mistral_config, .defaults = {.num_kv_heads = 8}};
 
-// Ministral3ForCausalLM: Mistral without windows, whose queries have a temperature. The text of
-// Mistral3ForConditionalGeneration: that one, or Mistral (Mistral Small 3.1).
+// Ministral3ForCausalLM: Mistral without windows, with a query temperature. The text model of
+// Mistral3ForConditionalGeneration is either this one, or Mistral (Mistral Small 3.1).
 namespace {
 
-// What stands for rope_parameters that are absent.
+// Default if rope_parameters has no rope_theta.
 constexpr double kMinistral3Theta = 1e6;
 
 void read_mistral3_windows(const JsonNode& json, ModelSpec& spec) {
@@ -37,7 +37,7 @@ void read_mistral3_windows(const JsonNode& json, ModelSpec& spec) {
 
 void read_ministral3_config(const JsonNode& json, ModelSpec& spec) {
   read_mistral3_windows(json, spec);
-  // transformers reads it without asking whether it is there.
+  // The field is required, as in transformers.
   const JsonNode rope = json.at("rope_parameters");
   const auto slope = rope.find_positive("llama_4_scaling_beta");
   if (!slope) return;
@@ -52,11 +52,11 @@ void read_mistral3_config(const JsonNode& json, ModelSpec& spec) {
   const std::string type = json.find_string("model_type").value_or("mistral");
   if (type == "ministral3") return read_ministral3_config(json, spec);
   if (type != "mistral")
-    json.at("model_type").unsupported("\"", type, "\": attend has the text models mistral, ministral3");
+    json.at("model_type").unsupported("\"", type, "\": attend supports the text models mistral, ministral3");
   read_mistral3_windows(json, spec);
 }
 
-// As published, and as transformers 5 saves it.
+// Names in Mistral's checkpoints, and as transformers 5 saves them.
 constexpr WeightPrefix kMistral3Published[] = {{"", "language_model."}};
 constexpr WeightPrefix kMistral3Saved[] = {{"model.", "model.language_model."}};
 constexpr WeightPrefixes kMistral3Prefixes[] = {kMistral3Published, kMistral3Saved};
@@ -84,8 +84,8 @@ constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGener
                                             .text_config = TextConfig::kNested,
                                             .prefixes = kMistral3Prefixes};
 
-// MixtralForCausalLM: Mistral whose every MLP is a mixture of experts. All layers slide when there is a
-// sliding_window, which is null or absent in what is published.
+// MixtralForCausalLM: Mistral with experts in every layer. If sliding_window is set, all layers have a
+// window. It is null or absent in published configs.
 namespace {
 
 void read_mixtral_config(const JsonNode& json, ModelSpec& spec) {

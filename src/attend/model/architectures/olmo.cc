@@ -1,11 +1,10 @@
-// The OLMo models.
+// Architectures of the OLMo models.
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
 
-// Olmo2ForCausalLM: Llama with norms behind its sublayers in place of those before, and norms of the whole q
-// and k.
+// Olmo2ForCausalLM: Llama with norms after sublayers instead of before, and norms over all heads of q and k.
 namespace {
 
 void read_olmo2_config(const JsonNode& json, ModelSpec& spec) {
@@ -22,10 +21,11 @@ void read_olmo2_config(const JsonNode& json, ModelSpec& spec) {
 constinit const ModelArchitecture kOlmo2{
     .name = "Olmo2ForCausalLM", .read_config = read_olmo2_config, .defaults = {.norm_eps = 1e-5}};
 
-// Olmo3ForCausalLM: OLMo 2 with a window for three layers of four, which no scaling of RoPE touches.
+// Olmo3ForCausalLM: OLMo 2 with a window in three of four layers. RoPE scaling does not apply to these
+// layers.
 namespace {
 
-// Of spec.ropes.
+// Indices into spec.ropes.
 constexpr int kOlmo3Full = 0, kOlmo3Sliding = 1;
 constexpr int kOlmo3Window = 4096, kOlmo3FullEvery = 4;
 constexpr double kOlmo3Theta = 500000.0;
@@ -57,7 +57,8 @@ constinit const ModelArchitecture kOlmo3{.name = "Olmo3ForCausalLM",
                                          .read_config = read_olmo3_config,
                                          .defaults = {.norm_eps = 1e-5}};
 
-// OlmoeForCausalLM: norms of the whole q and k as in OLMo 2, norms before sublayers, and experts everywhere.
+// OlmoeForCausalLM: norms over all heads of q and k as in OLMo 2, norms before sublayers, and experts in
+// every layer.
 namespace {
 
 void read_olmoe_config(const JsonNode& json, ModelSpec& spec) {

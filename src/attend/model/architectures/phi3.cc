@@ -1,5 +1,5 @@
-// Phi3ForCausalLM: Llama with q, k and v in one tensor, and gate and up in another; all layers may have a
-// window, and longrope serves long requests.
+// Phi3ForCausalLM: Llama with q, k and v in one tensor, and gate and up in another one. All layers may have a
+// window, and configs for long contexts use longrope.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {

@@ -1,9 +1,9 @@
-// The Qwen models.
+// Architectures of the Qwen models.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
 
-// Qwen2ForCausalLM: Llama with biases of q, k and v, and a window for some layers. The text of
+// Qwen2ForCausalLM: Llama with biases for q, k and v, and a window in some layers. Also the text model of
 // Qwen2VLForConditionalGeneration and Qwen2_5_VLForConditionalGeneration.
 namespace {
 
@@ -12,7 +12,7 @@ void read_qwen2_config(const JsonNode& json, ModelSpec& spec) {
   read_layer_windows(json, spec);
 }
 
-// Older folders call the decoder's weights as Qwen2ForCausalLM does.
+// Names in newer checkpoints. Older ones have the names of Qwen2ForCausalLM.
 constexpr WeightPrefix kQwenVlText[] = {{"model.", "model.language_model."}};
 constexpr WeightPrefixes kQwenVlPrefixes[] = {kQwenVlText};
 
@@ -37,8 +37,8 @@ constinit const ModelArchitecture kQwen25Vl{.name = "Qwen2_5_VLForConditionalGen
                                             .text_config = TextConfig::kEither,
                                             .prefixes = kQwenVlPrefixes};
 
-// Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window for some layers. The
-// text of Qwen3VLForConditionalGeneration.
+// Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window in some layers. Also
+// the text model of Qwen3VLForConditionalGeneration.
 namespace {
 
 void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
@@ -50,7 +50,7 @@ void read_qwen3_config(const JsonNode& json, ModelSpec& spec) {
   read_layer_windows(json, spec);
 }
 
-// Embedding models are published without their head, and so without the decoder's name.
+// Names in embedding models, which are published without a head and without the prefix of the decoder.
 constexpr WeightPrefix kQwen3Bare[] = {{"model.", ""}};
 constexpr WeightPrefixes kQwen3Prefixes[] = {kQwen3Bare};
 
@@ -68,12 +68,12 @@ constinit const ModelArchitecture kQwen3Vl{
     .text_config = TextConfig::kNested,
     .prefixes = kQwenVlPrefixes};
 
-// Qwen3MoeForCausalLM: Qwen3 whose MLPs are mixtures of experts, but for those that mlp_only_layers and
-// decoder_sparse_step leave dense. With use_sliding_window all layers slide. The text of
-// Qwen3VLMoeForConditionalGeneration, whose file has all experts of a layer in one tensor.
+// Qwen3MoeForCausalLM: Qwen3 with experts in all layers except those that mlp_only_layers and
+// decoder_sparse_step define as dense. With use_sliding_window, all layers have a window. Also the text model
+// of Qwen3VLMoeForConditionalGeneration, with all experts of a layer in one tensor.
 namespace {
 
-// By layer: whether mlp_only_layers names it.
+// Returns for each layer whether mlp_only_layers lists it.
 std::vector<bool> read_mlp_only_layers(const JsonNode& json, size_t num_layers) {
   std::vector<bool> dense(num_layers, false);
   const auto layers = json.find("mlp_only_layers");
@@ -83,7 +83,7 @@ std::vector<bool> read_mlp_only_layers(const JsonNode& json, size_t num_layers) 
   return dense;
 }
 
-// Every layer but those that mlp_only_layers and decoder_sparse_step leave dense.
+// Sets experts in every layer that mlp_only_layers and decoder_sparse_step do not define as dense.
 void set_expert_layers(const JsonNode& json, const MoeMlpSpec& experts, ModelSpec& spec) {
   const auto step = static_cast<size_t>(json.find_integer("decoder_sparse_step", 1, 1 << 16).value_or(1));
   const std::vector<bool> dense = read_mlp_only_layers(json, spec.layers.size());

@@ -1,4 +1,4 @@
-// SeedOssForCausalLM: Llama, with a flag of its own for the bias of the output projection.
+// SeedOssForCausalLM: Llama with a separate flag for the bias of the output projection.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {

@@ -1,10 +1,10 @@
-// SmolLM3ForCausalLM: Llama in which every fourth layer rotates nothing.
+// SmolLM3ForCausalLM: Llama without RoPE in every fourth layer.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
 namespace {
 
-// Layers that slide: those of layer_types, without it those that rotate nothing.
+// Sets windows for the sliding layers of layer_types or, if it is absent, for the layers without RoPE.
 void read_smollm3_windows(const JsonNode& json, const std::vector<bool>& rotated, ModelSpec& spec) {
   if (!json.boolean_or("use_sliding_window", false) || !json.has("sliding_window")) return;
   std::vector<bool> slides = rotated;

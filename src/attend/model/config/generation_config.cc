@@ -35,7 +35,7 @@ GenerationConfig read_generation_config(const Checkpoint& checkpoint) {
   config.top_p = read_float(json, "top_p", 0.0, 1.0);
   config.min_p = read_float(json, "min_p", 0.0, 1.0);
   config.repetition_penalty = read_float(json, "repetition_penalty", 0.01, 2.0);
-  // -1 is another way to say all.
+  // -1 also means all tokens.
   if (const auto top_k = json.find_integer("top_k", -1, INT32_MAX)) config.top_k = std::max(0, *top_k);
   return config;
 }

@@ -47,7 +47,7 @@ AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id) {
           .scale = spec.scale};
 }
 
-CacheSpec cache_of(const AttentionSpec& spec, int layer) {
+CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer) {
   return {.kind = spec.window_left >= 0 ? CacheKind::kWindow : CacheKind::kFull,
           .layers = {layer},
           .num_kv_heads = spec.num_kv_heads,
@@ -56,7 +56,7 @@ CacheSpec cache_of(const AttentionSpec& spec, int layer) {
           .window_left = spec.window_left};
 }
 
-CacheSpec cache_of(const MlaSpec& spec, int layer) {
+CacheSpec layer_cache_spec(const MlaSpec& spec, int layer) {
   return {.kind = CacheKind::kLatent,
           .layers = {layer},
           .num_kv_heads = 1,
@@ -80,7 +80,7 @@ int ModelSpec::cache_layer(int layer) const {
 std::vector<CacheSpec> ModelSpec::caches() const {
   std::vector<CacheSpec> groups;
   for (int layer = 0; layer < num_layers(); ++layer)
-    std::visit([&](const auto& mixer) { add_layer(groups, cache_of(mixer, layer)); },
+    std::visit([&](const auto& mixer) { add_layer(groups, layer_cache_spec(mixer, layer)); },
                layers[static_cast<size_t>(layer)].mixer);
   return groups;
 }

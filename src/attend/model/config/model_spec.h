@@ -1,4 +1,4 @@
-// ModelSpec: what a model computes, layer by layer, as data read from the config.json of a Hugging Face
+// ModelSpec: the computation of a model, layer by layer, as data read from the config.json of a Hugging Face
 // model.
 #pragma once
 
@@ -22,31 +22,31 @@ namespace attend {
 
 // Rotary position embedding (arXiv 2104.09864) and its extensions, named as in config.json's rope_scaling.
 //
-// kDynamic and kLongRope make keys depend on the length of their request's prompt (rope.h), so a cached
-// prefix serves another request only when both prompts are within original_max_position_embeddings, or, of
-// kLongRope, when both are beyond it.
+// With kDynamic and kLongRope, keys depend on the length of the request's prompt (rope.h). Another request
+// can therefore reuse a cached prefix only if both prompts have at most original_max_position_embeddings
+// tokens or, with kLongRope, if both have more.
 enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
 
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                                      // linear, dynamic, llama3, yarn, longrope
-  int rotary_dim = 0;                                       // even; head_dim unless partial
-  bool interleaved = false;                                 // pairs are (2i, 2i + 1), not (i, i + d / 2)
-  int original_max_position_embeddings = 0;                 // dynamic, llama3, yarn, longrope
-  double low_freq_factor = 1.0, high_freq_factor = 4.0;     // llama3
-  double beta_fast = 32.0, beta_slow = 1.0;                 // yarn
-  double attention_factor = 0.0;                            // yarn, longrope; 0: what follows from factor
-  double mscale = 0.0, mscale_all_dim = 0.0;                // yarn (DeepSeek); 0: not given
-  bool truncate = true;                                     // yarn: whole dimensions at the ramp's ends
-  std::vector<double> short_factor = {}, long_factor = {};  // longrope: of each pair
+  double factor = 1.0;                                   // linear, dynamic, llama3, yarn, longrope
+  int rotary_dim = 0;                                    // even; head_dim unless rotation is partial
+  bool interleaved = false;                              // rotates pairs (2i, 2i + 1), not (i, i + d / 2)
+  int original_max_position_embeddings = 0;              // dynamic, llama3, yarn, longrope
+  double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
+  double beta_fast = 32.0, beta_slow = 1.0;              // yarn
+  double attention_factor = 0.0;                         // yarn, longrope; 0: computed from factor
+  double mscale = 0.0, mscale_all_dim = 0.0;             // yarn (DeepSeek); 0: absent
+  bool truncate = true;                                  // yarn: rounds the ramp's ends to whole dimensions
+  std::vector<double> short_factor = {}, long_factor = {};  // longrope: one per pair
 };
 
 class Checkpoint;
 
-// What an RMSNorm of q and k takes for one vector.
+// Vector that the RMSNorm of q and k normalizes.
 enum class QkNormSpan : uint8_t {
-  kNone,           // there is no such norm
+  kNone,           // no norm of q and k
   kHead,           // each head (Qwen3, Gemma 3)
   kToken,          // all heads of a token (OLMo 2)
   kHeadAfterRope,  // each head, without weights and after RoPE (Llama 4)
@@ -57,17 +57,17 @@ struct AttentionSpec {
   int num_q_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  float scale = 1.0f;      // of q k^T
+  float scale = 1.0f;      // multiplies q k^T
   float logit_cap = 0.0f;  // scores become cap tanh(score / cap); 0: none
   int window_left = -1;    // inclusive; -1: full attention
-  int window_right = 0;    // tokens after its own that a token sees; 0: none; -1: all
-  int chunk = 0;           // local attention in chunks of so many positions; 0: none
-  int rope_set = 0;        // of ModelSpec::ropes; -1: nothing is rotated
+  int window_right = 0;    // number of later tokens that a token attends to; 0: none; -1: all
+  int chunk = 0;           // positions per chunk of local attention; 0: none
+  int rope_set = 0;        // index into ModelSpec::ropes; -1: no rotation
   kernels::QueryTemperature temperature = {};
   bool qkv_bias = false;
   bool output_bias = false;
-  bool fused_qkv = false;  // one tensor of the checkpoint holds q, k and v, one after another
-  bool sinks = false;      // one more logit of each query head in the denominator (AttentionLayer::sinks)
+  bool fused_qkv = false;  // one tensor of the checkpoint holds q, k and v, in this order
+  bool sinks = false;      // an additional logit per query head in the denominator (AttentionLayer::sinks)
   QkNormSpan qk_norm = QkNormSpan::kNone;
 };
 
@@ -76,22 +76,21 @@ struct GatedMlpSpec {
   int intermediate_size = 0;
   kernels::Activation activation = kernels::Activation::kSilu;
   bool bias = false;
-  bool fused_gate_up = false;  // one tensor of the checkpoint holds gate and up, one after the other
+  bool fused_gate_up = false;  // one tensor of the checkpoint holds gate, then up
 };
 
 // x += Wo attention(..) over latent rows: multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section
-// 2.1). A head's q and k have a part of nope_dim that is not rotated, then one of rope_dim that is; k's
-// rotated part is one of all heads. A token's row of the cache is its latent vector, normalized, and that
-// part.
+// 2.1). Each head's q and k consist of nope_dim dimensions without rotation, then rope_dim with rotation. All
+// heads share the rotated part of k. A token's cache row is its normalized latent vector, then that part.
 struct MlaSpec {
   int num_heads = 0;
-  int q_lora_rank = 0;  // q comes of a normalized vector of so many features; 0: of x itself
+  int q_lora_rank = 0;  // features of the normalized vector that q is projected from; 0: from x itself
   int kv_lora_rank = 0;
   int nope_dim = 0, rope_dim = 0, v_dim = 0;
-  float scale = 1.0f;        // of q k^T
-  float latent_eps = 1e-6f;  // of the norms of the latent vectors
-  int rope_set = 0;          // of ModelSpec::ropes
-  bool bias = false;         // of the projections to latent vectors, and of the output
+  float scale = 1.0f;        // multiplies q k^T
+  float latent_eps = 1e-6f;  // epsilon for the norms of the latent vectors
+  int rope_set = 0;          // index into ModelSpec::ropes
+  bool bias = false;         // biases for the projections to latent vectors and for the output
 };
 
 // x += Wdown act(Wup x).
@@ -101,47 +100,49 @@ struct PlainMlpSpec {
   bool bias = false;
 };
 
-// x += sum over the top_k experts of each token of weight * Wdown act(Wgate x, Wup x), and of the shared
-// expert, which every token meets, weighed by 1.
+// x += sum over each token's top_k experts of weight * Wdown act(Wgate x, Wup x), plus the output of the
+// shared expert, which runs for every token with weight 1.
 struct MoeMlpSpec {
   int num_experts = 0;
   int top_k = 0;
-  int intermediate_size = 0;  // of one expert
+  int intermediate_size = 0;  // per expert
   kernels::RouterRule rule = {};
-  bool correction = false;           // the router's choice is corrected by a vector of the checkpoint
-  int shared_intermediate_size = 0;  // 0: there is no shared expert
+  bool correction = false;           // expert choice adds a correction bias of the checkpoint to the scores
+  int shared_intermediate_size = 0;  // 0: no shared expert
   kernels::ExpertGate gate = {};
-  bool weights_scale_input = false;  // weight multiplies what an expert reads, not what it gives (Llama 4)
+  bool weights_scale_input = false;  // weight multiplies an expert's input, not its output (Llama 4)
   bool router_bias = false;
   bool expert_bias = false;
-  // One tensor of the checkpoint holds gate and up of all experts, another down of all, input features first.
+  // One tensor of the checkpoint holds gate and up of all experts, another one holds down. Inputs are the
+  // first axis of each matrix.
   bool fused_experts = false;
 };
 
-// What mixes tokens and what does not; further kinds of either are further alternatives, each with a module.
+// Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
+// with its own module.
 using MixerSpec = std::variant<AttentionSpec, MlaSpec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
-// Where a sublayer f has its RMSNorms: x += after(f(before(x))). `of_stream`: x = norm(x + f(x)) in place of
-// both, with LayerNorm (BERT).
+// Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, a LayerNorm
+// replaces both: x = norm(x + f(x)) (BERT).
 struct NormPlacement {
   bool before = true;
   bool after = false;
   bool of_stream = false;
 };
 
-// Positions that are learned: what enters the stream is the sum of a token's row of the embedding, the row of
-// its position and row 0 of a table of token types, normalized by LayerNorm (BERT).
+// Learned position embeddings (BERT). The residual stream starts as LayerNorm of the sum of a token's
+// embedding row, its position's row and row 0 of the token type table.
 struct LearnedPositions {
-  int num_rows = 0;         // of the table of positions
-  int first_row = 0;        // of position 0
-  int num_token_types = 0;  // rows of that table
+  int num_rows = 0;         // rows of the position table
+  int first_row = 0;        // row for position 0
+  int num_token_types = 0;  // rows of the token type table
 };
 
 struct LayerSpec {
   MixerSpec mixer;
   MlpSpec mlp;
-  NormPlacement norms = {};  // of either
+  NormPlacement norms = {};  // for both sublayers
 };
 
 struct ModelSpec {
@@ -151,79 +152,80 @@ struct ModelSpec {
   int max_position_embeddings = 0;
   float norm_eps = 1e-6f;
   bool zero_centered_norms = false;  // norms multiply by 1 + weight, in float32 (Gemma)
-  float embedding_scale = 1.0f;      // of the embedding's rows, where they enter the stream
-  bool final_norm = true;            // false: the last layer leaves the stream as it is read
-  float final_logit_scale = 1.0f;    // of the logits, before the cap (Granite)
+  float embedding_scale = 1.0f;      // multiplies embedding rows before the first layer
+  bool final_norm = true;            // false: the last layer's output needs no further norm
+  float final_logit_scale = 1.0f;    // multiplies the logits before the cap (Granite)
   float final_logit_cap = 0.0f;      // logits become cap tanh(logit / cap); 0: none
   std::vector<LayerSpec> layers;
-  std::vector<RopeConfig> ropes;  // sets of rotary embeddings, which layers name
+  std::vector<RopeConfig> ropes;  // rotary embeddings; layers refer to them by index
   std::optional<LearnedPositions> learned_positions;
   bool tie_word_embeddings = false;
-  DType dtype = DType::kF32;       // of the weights as config.json names it, of those left plain
-  Quantization quantization = {};  // of the linear layers' weights
-  // Those of config.json, generation_config.json and, in an engine, of the tokenizer's files, in this order.
+  DType dtype = DType::kF32;       // dtype in config.json of the weights that are not quantized
+  Quantization quantization = {};  // stored format of the linear layers' weights
+  // Ids from config.json, generation_config.json and, in an engine, the tokenizer's files, in this order.
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  // Stands for a part of an image, which attend does not read: no prompt may have it.
+  // Placeholder for a part of an image. Prompts must not contain it, since attend does not support images.
   std::optional<int32_t> image_token_id;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
-  // Some layer's tokens see those after them: a model of embeddings, which generates nothing.
+  // Returns true if tokens of any layer attend to later tokens: the model computes embeddings and cannot
+  // generate.
   bool bidirectional() const;
-  // Groups of layers whose cache is allocated together, in the order of their first layers.
+  // Groups of layers with a common cache allocation, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
-  // Number of layer `layer` among those with K/V: its layer of the KV pool and of geometry().
+  // Index of layer `layer` among the layers with K/V: its layer in the KV pool and in geometry().
   int cache_layer(int layer) const;
-  // The attention layers, for backends.
+  // Attention layers in the form that backends require.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
-  // Tokens of the longest sequence that the position embeddings serve: max_position_embeddings, times what
-  // rope scaling stretches it by.
+  // Tokens of the longest sequence that the position embeddings support: max_position_embeddings, extended by
+  // the factor of rope scaling.
   int max_context_len() const;
-  // What the K/V of a request depends on besides its tokens: requests share K/V where this is the same. Empty
-  // unless rope is of type dynamic or longrope (rope_config.h).
+  // Prefix cache key for inputs of K/V other than tokens: requests share K/V only if their salts are equal.
+  // Empty unless the rope type is dynamic or longrope (rope.h).
   std::string kv_salt(int prompt_len) const;
 };
 
-// Whether layers with this mixer have K/V: those that have an attention_layer().
+// Returns whether layers with this mixer have K/V: mixers with an attention_layer() do.
 bool has_kv(const MixerSpec& mixer);
-// Layer `layer_id` of the model's KV pool and backend.
+// Geometry of layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
-// Absorbed: all heads attend to the latent rows.
+// Absorbed form: all heads attend to the latent rows.
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
-// What layer `layer` of the model keeps of each token.
-CacheSpec cache_of(const AttentionSpec& spec, int layer);
-CacheSpec cache_of(const MlaSpec& spec, int layer);
-// Whether attention kernels have its expanded heads: multiples of 8 up to 256.
+// Cached data per token of the model's layer `layer`.
+CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer);
+CacheSpec layer_cache_spec(const MlaSpec& spec, int layer);
+// Returns whether attention kernels support the expanded head dims: multiples of 8 up to 256.
 bool can_expand(const MlaSpec& spec);
-// Expanded: each head has keys and values of its own, which are not in the cache.
+// Expanded form: each head has its own keys and values, which are not cached.
 AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id);
 
-// Reads the config of a checkpoint, and the tokens that its generation_config.json ends with. An absent field
-// means what transformers takes it for; a field that attend does not know is ignored. Throws
-// Error(kNotFound), Error(kCorruptFile) naming file and field, or Error(kUnsupported) with what attend has.
+// Reads the config of a checkpoint and the end-of-sequence tokens of its generation_config.json. Absent
+// fields have the defaults of transformers; unknown fields are ignored. Throws Error(kNotFound),
+// Error(kCorruptFile) with file and field, or Error(kUnsupported) with the supported values.
 ModelSpec read_config(const Checkpoint& checkpoint);
-// The same of open_checkpoint(path).
+// Same for open_checkpoint(path).
 ModelSpec read_config(const std::filesystem::path& path);
 
-// The same of a config.json's text; `name` is how errors call it.
+// Same for the text of a config.json. Error messages call it `name`.
 ModelSpec parse_config(std::string_view config_json, const std::string& name);
 
-// The architectures that load_model knows: "LlamaForCausalLM", ...
+// Architectures that load_model() supports: "LlamaForCausalLM", ...
 std::vector<std::string> supported_architectures();
 
-// GenerationConfig: how a model's makers sample it, from generation_config.json.
-// What the file does not say is not there. Of other fields attend reads the end-of-sequence tokens alone
-// (ModelSpec).
+// GenerationConfig: the sampling parameters that the model's publisher recommends in generation_config.json.
+// Fields without an entry in the file are absent. The only other field that attend reads is eos_token_id
+// (ModelSpec::eos_token_ids).
 struct GenerationConfig {
-  bool do_sample = false;  // as transformers: greedy, unless it says true
+  bool do_sample = false;  // greedy by default, as in transformers
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int> top_k;  // 0: all
 };
 
-// Everything is absent where the checkpoint has no generation_config.json. Throws Error(kCorruptFile) with
-// the field, its value and what was expected.
+// Returns a config without values if the checkpoint has no generation_config.json. Throws Error(kCorruptFile)
+// with the field, its value and the accepted values.
 GenerationConfig read_generation_config(const Checkpoint& checkpoint);
-// The same of open_checkpoint(path).
+// Same for open_checkpoint(path).
 GenerationConfig read_generation_config(const std::filesystem::path& path);
 
 }  // namespace attend

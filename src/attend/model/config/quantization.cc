@@ -3,7 +3,7 @@
 namespace attend {
 namespace {
 
-std::string_view element_of(WeightStorage storage) {
+std::string_view element_name(WeightStorage storage) {
   switch (storage) {
     case WeightStorage::kPlain:
       return "plain";
@@ -27,7 +27,7 @@ std::string_view element_of(WeightStorage storage) {
 }  // namespace
 
 std::string format_name(const Quantization& quantization) {
-  std::string text(element_of(quantization.storage));
+  std::string text(element_name(quantization.storage));
   if (quantization.group_outs > 0)
     text += " in blocks of " + std::to_string(quantization.group_outs) + " x " +
             std::to_string(quantization.group_ins);
@@ -41,7 +41,7 @@ std::string to_string(const Quantization& quantization) {
   if (quantization.storage == WeightStorage::kPlain) return "";
   std::string text;
   for (size_t i = 0; i < num_kinds(quantization); ++i)
-    text += (i == 0 ? "" : " and ") + format_name(kind_of(quantization, i));
+    text += (i == 0 ? "" : " and ") + format_name(weight_kind(quantization, i));
   return text + " (" + quantization.method + ")";
 }
 

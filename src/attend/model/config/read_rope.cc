@@ -9,7 +9,7 @@ namespace attend {
 namespace {
 
 constexpr int kMaxPositions = 1 << 30;
-// Far beyond what any model stretches by; below what would leave no frequency.
+// Far above the factor of any model, and below factors that reduce every frequency to 0.
 constexpr double kMaxFactor = 1 << 20;
 
 constexpr std::array<std::pair<std::string_view, RopeType>, 8> kRopeTypes{{
@@ -19,11 +19,11 @@ constexpr std::array<std::pair<std::string_view, RopeType>, 8> kRopeTypes{{
     {"llama3", RopeType::kLlama3},
     {"yarn", RopeType::kYarn},
     {"longrope", RopeType::kLongRope},
-    {"su", RopeType::kLongRope},    // its first name, in old Phi-3 folders
-    {"mrope", RopeType::kDefault},  // positions of three axes (Qwen2-VL): those of text are alike
+    {"su", RopeType::kLongRope},    // former name, in old Phi-3 checkpoints
+    {"mrope", RopeType::kDefault},  // positions on three axes (Qwen2-VL), which are equal for text
 }};
 
-// The object that says how positions are scaled: rope_scaling, or rope_parameters as transformers 5 writes.
+// Finds the object with the scaling of positions: rope_scaling, or rope_parameters as transformers 5 writes.
 std::optional<JsonNode> find_scaling(const JsonNode& config) {
   for (const char* key : {"rope_scaling", "rope_parameters"})
     if (std::optional<JsonNode> scaling = config.find(key); scaling && scaling->object_size() > 0)
@@ -36,23 +36,23 @@ RopeType read_type(const JsonNode& scaling) {
   const std::string name = scaling.find_string(key).value_or("default");
   std::string known;
   for (const auto& [type_name, type] : kRopeTypes) {
-    // Old Phi-3 folders say yarn, too.
+    // Old Phi-3 checkpoints also name longrope "yarn".
     if (name == type_name)
       return type == RopeType::kYarn && scaling.has("short_factor") ? RopeType::kLongRope : type;
     known += (known.empty() ? "" : ", ") + std::string(type_name);
   }
-  fail(ErrorCode::kUnsupported, scaling.where(key), " \"", name, "\": attend has ", known);
+  fail(ErrorCode::kUnsupported, scaling.where(key), " \"", name, "\": attend supports ", known);
 }
 
-// How often the scaled positions fit into the original ones. Below 1 there is nothing to scale, and the
-// formulas leave their range.
+// Reads the ratio of the extended context length to the original one. Factors below 1 extend nothing, and the
+// formulas are not defined for them.
 double read_factor(const JsonNode& scaling) {
   const double factor = scaling.positive("factor");
   if (factor < 1.0 || factor > kMaxFactor) scaling.refuse("factor", "a number from 1 to 1048576");
   return factor;
 }
 
-// transformers lets the field beside rope_scaling win over the one inside.
+// As in transformers, the field next to rope_scaling has priority over the one inside it.
 int read_original_length(const JsonNode& config, const JsonNode& scaling, int max_position_embeddings,
                          int missing = 0) {
   constexpr const char* kKey = "original_max_position_embeddings";
@@ -72,7 +72,8 @@ void read_llama3(const JsonNode& scaling, RopeConfig& rope) {
     scaling.refuse("high_freq_factor", "more than low_freq_factor");
 }
 
-// What q and k are multiplied by, or a part of it: near 1 in every model, and above this scores overflow.
+// Reads a multiplier of q and k, or a factor of it. It is near 1 in every model; above the limit scores
+// overflow.
 std::optional<double> read_multiplier(const JsonNode& scaling, const char* key) {
   constexpr double kMaxMultiplier = 1024.0;
   const std::optional<double> share = scaling.find_positive(key);
@@ -81,7 +82,7 @@ std::optional<double> read_multiplier(const JsonNode& scaling, const char* key) 
 }
 
 void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig& rope) {
-  // A factor that is null is what the lengths say.
+  // If the factor is null, it is the ratio of the two lengths.
   const bool by_lengths = scaling.mentions("factor") && !scaling.has("factor") &&
                           rope.original_max_position_embeddings < max_position_embeddings;
   rope.factor = by_lengths ? 1.0 * max_position_embeddings / rope.original_max_position_embeddings
@@ -97,15 +98,15 @@ void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig&
   rope.truncate = scaling.find_boolean("truncate").value_or(rope.truncate);
 }
 
-// A number of each pair.
+// Reads one number per rotated pair.
 std::vector<double> read_factors(const JsonNode& scaling, const char* key, int num_pairs) {
   const JsonNode factors = scaling.at(key);
   if (!factors.value().is_array() || factors.array_size() != static_cast<size_t>(num_pairs))
-    factors.refuse("an array of " + std::to_string(num_pairs) + " numbers, one of each pair that is rotated");
+    factors.refuse("an array of " + std::to_string(num_pairs) + " numbers, one per rotated pair");
   std::vector<double> read;
   for (size_t i = 0; i < factors.array_size(); ++i) {
     read.push_back(factors.at(i).positive());
-    // Far less would leave angles that are not finite.
+    // Much smaller factors would give angles that are not finite.
     if (read.back() > kMaxFactor || read.back() < 1.0 / kMaxFactor)
       factors.at(i).refuse("a number from 1 / 1048576 to 1048576");
   }
@@ -143,7 +144,7 @@ double read_theta(const JsonNode& holder, const char* key, double otherwise) {
   return theta;
 }
 
-// `scaling`: the object that holds what is not in `config`, if there is one.
+// `scaling`: object with the fields that are not in `config`, if it exists.
 RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode>& scaling,
                             const char* theta_key, int head_dim, int max_position_embeddings,
                             const RopeDefaults& defaults) {
@@ -186,10 +187,11 @@ RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode
   return rope;
 }
 
-// The object of one type of layer. null would be layers that are not rotated.
+// Finds the object for one type of layer. A null would mean layers without rotation.
 std::optional<JsonNode> find_for_layer_type(const JsonNode& ropes, const char* type) {
   if (ropes.mentions(type) && !ropes.has(type))
-    fail(ErrorCode::kUnsupported, ropes.where(type), " null: attend has no layers without rope");
+    fail(ErrorCode::kUnsupported, ropes.where(type),
+         " null: attend does not support layers without rope here");
   return ropes.find(type);
 }
 
@@ -201,7 +203,8 @@ RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embe
   if (scaling)
     for (const auto& [key, value] : scaling->value().items())
       if (value.is_object())
-        fail(ErrorCode::kUnsupported, scaling->where(key), ": this architecture has one rope for all layers");
+        fail(ErrorCode::kUnsupported, scaling->where(key),
+             ": expected no objects: this architecture has one rope for all layers");
   return read_scaled_rope(config, scaling, "rope_theta", head_dim, max_position_embeddings, defaults);
 }
 
@@ -212,7 +215,7 @@ LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_positi
     for (const auto& [key, value] : ropes->value().items())
       if (key != "full_attention" && key != "sliding_attention")
         fail(ErrorCode::kUnsupported, ropes->where(key),
-             ": expected full_attention and sliding_attention, the types of layers");
+             ": expected the layer types full_attention and sliding_attention");
     full_rope = find_for_layer_type(*ropes, "full_attention");
     sliding_rope = find_for_layer_type(*ropes, "sliding_attention");
   }

@@ -6,25 +6,25 @@
 
 namespace attend {
 
-// What absent fields mean.
+// Values of absent fields.
 struct RopeDefaults {
   double theta = 10000.0;
   double partial_rotary_factor = 1.0;
-  // Of longrope alone; 0: max_position_embeddings
+  // Only for longrope; 0: max_position_embeddings.
   int original_max_position_embeddings = 0;
 };
 
-// From rope_theta and rope_scaling, or from rope_parameters as transformers 5 writes. Throws
-// Error(kCorruptFile) naming the field, or Error(kUnsupported) with the rope types that attend has.
+// Reads rope_theta and rope_scaling, or rope_parameters as transformers 5 writes. Throws Error(kCorruptFile)
+// with the field, or Error(kUnsupported) with the supported rope types.
 RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings,
                      const RopeDefaults& defaults = {});
 
-// Rotary embeddings of a model whose layers with a window have others than those without (Gemma 3).
+// Rotary embeddings of a model with different ones for full and for sliding attention layers (Gemma 3).
 struct LayerRopes {
   RopeConfig full, sliding;
 };
-// From rope_parameters with an object for either type of layer, or from rope_theta and rope_scaling for
-// layers without a window and rope_local_base_freq for the others. Errors as of read_rope().
+// Reads rope_parameters with one object per layer type, or rope_theta and rope_scaling for full attention
+// layers and rope_local_base_freq for sliding ones. Throws as read_rope() does.
 LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_position_embeddings,
                             const RopeDefaults& full, const RopeDefaults& sliding);
 

@@ -1,4 +1,4 @@
-// Grouped-query attention: the module of AttentionSpec.
+// AttentionModule: grouped-query attention as described by an AttentionSpec.
 #pragma once
 
 #include "attend/kernels/fused/operations.h"

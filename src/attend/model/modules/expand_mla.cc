@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// Keys and values of up to max_tokens latent rows, and the lengths of their requests.
+// Expanded keys and values of up to max_tokens latent rows, and the lengths of their requests.
 class ExpandedKeys {
  public:
   ExpandedKeys(ModuleStep& step, const ExpandedMla& args)
@@ -27,11 +27,11 @@ class ExpandedKeys {
   View<int32_t> lengths() const { return lengths_; }
   View<int32_t> sums() const { return sums_; }
 
-  // Of these latent rows.
+  // Computes keys and values of these latent rows.
   void expand(const TensorView& rows) {
     const int64_t rank = args_.spec.kv_lora_rank, nope = args_.spec.nope_dim;
     num_keys_ = rows.shape[0];
-    // All heads read the same row.
+    // Stride 0: all heads read the same row.
     TensorView latents = rows.slice(1, 0, rank).split(1, rank);
     latents.shape[1] = args_.spec.num_heads;
     latents.strides[1] = 0;
@@ -41,7 +41,7 @@ class ExpandedKeys {
                            step_.context.stream);
   }
 
-  // sums: of the lengths.
+  // `sums`: prefix sums of the lengths.
   void attend(View<const int32_t> sums, bool causal, const TensorView& out, const TensorView& lse) const {
     step_.attention.forward(args_.layer,
                             {.q = args_.q,
@@ -77,7 +77,7 @@ class ExpandedKeys {
 
 std::vector<int64_t> expanded_scratch_widths(const MlaSpec& spec) {
   const int64_t heads = spec.num_heads, out = heads * spec.v_dim;
-  // Numbers of 4 bytes are two features where features have 16 bits.
+  // Numbers of 4 bytes count as two features, since features may have 16 bits.
   return {heads * (spec.nope_dim + spec.rope_dim), out, 2 * 3,    2 * heads,
           spec.kv_lora_rank + spec.rope_dim,       out, 2 * heads};
 }

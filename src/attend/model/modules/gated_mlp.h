@@ -1,4 +1,4 @@
-// A gated MLP: the module of GatedMlpSpec.
+// GatedMlpModule: the MLP of a GatedMlpSpec.
 #pragma once
 
 #include "attend/model/config/model_spec.h"
@@ -22,7 +22,7 @@ class GatedMlpModule : public Module {
   const int64_t hidden_size_;
   const DecoderNames& names_;
   const NormPlacement norms_;
-  // What is gated is written over the gates: of a prompt's activations these are the largest.
+  // Writes the gated product over the gates, to save memory: these are the largest activations.
   const bool gates_in_place_;
   kernels::Norm norm_, post_norm_;
   std::vector<Linear> gate_up_, down_;

@@ -35,17 +35,17 @@ MlaModule::MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_
       q_norm_{.weight = {}, .eps = spec.latent_eps},
       latent_norm_{.weight = {}, .eps = spec.latent_eps} {
   if (!norms.before || norms.after)
-    fail(ErrorCode::kUnsupported, model.architecture, ": latent attention has its norm before it");
+    fail(ErrorCode::kUnsupported, model.architecture,
+         ": latent attention requires a norm before it and none after it");
   if (spec.bias && spec.q_lora_rank == 0)
-    fail(
-        ErrorCode::kUnsupported, model.architecture,
-        ": attention_bias without q_lora_rank, where only one of two projections that are joined has a bias");
+    fail(ErrorCode::kUnsupported, model.architecture,
+         ": attention_bias requires q_lora_rank: without it, only one of two joined projections has a bias");
 }
 
 void MlaModule::add_slots(SlotWriter& slots) {
   slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
   const bool has_q_latent = spec_.q_lora_rank > 0;
-  // Every rank has the whole latent vectors, and its heads of a q without one.
+  // Every rank computes whole latent vectors. Without a latent vector for q, a rank computes its heads of q.
   const int64_t q_unit = has_q_latent ? spec_.q_lora_rank : q_head_dim();
   slots.linear({{has_q_latent ? names_.q_a_proj : names_.q_proj, first_features() - row_features(), q_unit},
                 {names_.kv_a_proj, row_features(), row_features(), /*is_replicated=*/true}},
@@ -66,7 +66,7 @@ void MlaModule::add_slots(SlotWriter& slots) {
 std::vector<int64_t> MlaModule::scratch_widths() const {
   const int64_t latents = int64_t{spec_.num_heads} * spec_.kv_lora_rank;
   const std::vector<int64_t> absorbed{latents, latents}, expanded = expanded_scratch_widths(spec_);
-  // A step takes one form or the other; of each width a whole number of 64 bytes is taken.
+  // A step uses one of the two forms. Each width is rounded up to 64 bytes.
   const auto sum_of = [](const std::vector<int64_t>& widths) {
     return std::accumulate(widths.begin(), widths.end(), int64_t{0});
   };
@@ -118,7 +118,8 @@ void MlaModule::forward(ModuleStep& step) const {
   const TensorView q_rope = q.slice(2, spec_.nope_dim, q_head_dim());
   const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);
   const bool expands = use_expanded(spec_, step.batch, context.batch_invariant);
-  // Before the launch that stores: where attention wants q in fp8, it rounds q too.
+  // The launch below that stores K/V also rounds q if attention requires q in fp8, so q must be computed
+  // first.
   const TensorView q_latents = expands ? TensorView() : absorbed_queries(step, q);
   kernels::latent_norm_rope_store({.kv_a = rows,
                                    .norm = latent_norm_.weight,

@@ -1,4 +1,4 @@
-// Multi-head latent attention: the module of MlaSpec.
+// MlaModule: multi-head latent attention as described by an MlaSpec.
 #pragma once
 
 #include "attend/kernels/fused/operations.h"
@@ -10,7 +10,8 @@ namespace attend {
 
 class MlaModule : public Module {
  public:
-  // Has no norm behind it: `norms` with one is refused, and so are biases without q_lora_rank.
+  // Throws Error(kUnsupported) for `norms` with a norm after the sublayer, and for biases without
+  // q_lora_rank.
   MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_id, const ModelSpec& model,
             const DecoderNames& names);
 
@@ -23,14 +24,14 @@ class MlaModule : public Module {
   int64_t q_head_dim() const { return spec_.nope_dim + spec_.rope_dim; }
   int64_t q_features() const { return spec_.num_heads * q_head_dim(); }
   int64_t row_features() const { return spec_.kv_lora_rank + spec_.rope_dim; }
-  // Of the first projection: q or the latent vector that it comes of, then a row of the cache.
+  // Outputs of the first projection: q or its latent vector, then a cache row.
   int64_t first_features() const {
     return (spec_.q_lora_rank > 0 ? spec_.q_lora_rank : q_features()) + row_features();
   }
-  // Of kv_b, for each head: [num_heads, nope_dim, kv_lora_rank] and [num_heads, v_dim, kv_lora_rank].
+  // Views of kv_b per head: [num_heads, nope_dim, kv_lora_rank] and [num_heads, v_dim, kv_lora_rank].
   TensorView key_weight() const;
   TensorView value_weight() const;
-  // q_nope W_UK of each head.
+  // Returns q_nope W_UK for each head.
   TensorView absorbed_queries(ModuleStep& step, const TensorView& q) const;
   void attend_absorbed(ModuleStep& step, const TensorView& q_latents, const TensorView& q_rope,
                        const TensorView& out) const;

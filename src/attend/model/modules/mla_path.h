@@ -1,10 +1,9 @@
-// Which of the two forms of latent attention a step takes.
+// Selects the form of latent attention for a step.
 //
-//   absorbed  every query is multiplied by W_UK and every output by W_UV; a pair of a query and a key is 2
-//   rank +
-//             rope_dim products a head
-//   expanded  every key, cached ones too, is multiplied by W_UK and W_UV; a pair is nope_dim + rope_dim +
-//   v_dim
+//   absorbed  multiplies each query by W_UK and each output by W_UV
+//             2 rank + rope_dim products per head, query and key
+//   expanded  multiplies each key, including cached ones, by W_UK and W_UV
+//             nope_dim + rope_dim + v_dim products per head, query and key
 #pragma once
 
 #include "attend/attention/forward_batch.h"
@@ -12,15 +11,16 @@
 
 namespace attend {
 
-// Products of a step in one layer, for each head.
+// Number of products per head of a step in one layer.
 double absorbed_products(const MlaSpec& spec, int64_t num_tokens, const PrefixInfo& prefix);
 double expanded_products(const MlaSpec& spec, const PrefixInfo& prefix);
 
-// The form with fewer products. Always absorbed: decode and verify steps, steps whose prefixes the host does
-// not know, and batch-invariant ones, since a token's bits would depend on the choice.
+// Returns whether the expanded form has fewer products. Returns false for decode and verify steps, for steps
+// without prefix lengths on the host, and for batch-invariant ones, where a token's bits must not depend on
+// other requests.
 bool use_expanded(const MlaSpec& spec, const ForwardBatch& batch, bool batch_invariant);
 
-// A prefix is expanded in chunks, as many keys of each request as `capacity` rows hold.
+// Chunks of a prefix for expansion. Keys per request are limited by `capacity`, the rows for all requests.
 struct PrefixChunks {
   int keys_per_request = 0, num_chunks = 0;
 };

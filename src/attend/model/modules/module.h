@@ -1,4 +1,4 @@
-// Module: a sublayer with weights. It reads the residual stream by a norm and adds to it.
+// Module: a sublayer with weights. It reads the residual stream through a norm and adds its output to it.
 #pragma once
 
 #include <memory>
@@ -13,21 +13,21 @@
 
 namespace attend {
 
-// Activations of one module at a time: each begins anew.
+// Memory for the activations of one module at a time. Every module starts with reset().
 class Scratch {
  public:
   Scratch() = default;
-  // memory: bytes on the device, of each width of scratch_widths() of a module for `max_tokens` tokens, each
-  // in whole 64 bytes.
+  // memory: bytes on the device for all scratch_widths() of a module with `max_tokens` tokens, each rounded
+  // up to 64 bytes.
   Scratch(const TensorView& memory, int64_t num_tokens, int64_t max_tokens, DType dtype)
       : memory_(memory), num_tokens_(num_tokens), max_tokens_(max_tokens), dtype_(dtype) {}
 
   void reset() { used_ = 0; }
-  // [num_tokens, width], uninitialized.
+  // Allocates [num_tokens, width], uninitialized.
   TensorView take(int64_t width) { return take(dtype_, num_tokens_, width); }
-  // The same of 4 bytes a number, which in 16 bits count as two features.
+  // Same for a dtype of 4 bytes. Each number counts as two features in scratch_widths().
   TensorView take_wide(DType dtype, int64_t width) { return take(dtype, num_tokens_, width); }
-  // [max_tokens, width]: as many rows as a step of the largest size has.
+  // Allocates [max_tokens, width]: the rows of the largest step.
   TensorView take_all_rows(int64_t width) { return take(dtype_, max_tokens_, width); }
   int64_t max_tokens() const { return max_tokens_; }
 
@@ -40,12 +40,12 @@ class Scratch {
   int64_t used_ = 0;  // bytes
 };
 
-// One step, as a module sees it.
+// Inputs of a module for one step.
 struct ModuleStep {
   kernels::Residual& residual;
   const ForwardBatch& batch;
   AttentionBackend& attention;
-  std::span<const RopeRows> ropes;  // of each rope set
+  std::span<const RopeRows> ropes;  // one per rope set
   Scratch& scratch;
   const kernels::OpContext& context;
 };
@@ -53,17 +53,17 @@ struct ModuleStep {
 class Module {
  public:
   virtual ~Module() = default;
-  // Its weights, in the order of their use. Before the first forward() all are placed.
+  // Adds the module's weights in order of use. All are set before the first forward().
   virtual void add_slots(SlotWriter& slots) = 0;
-  // Features per token of what forward() takes from the scratch.
+  // Features per token of each scratch allocation in forward().
   virtual std::vector<int64_t> scratch_widths() const = 0;
-  // By which it reads the residual stream: known to who adds to it last.
+  // Norm with which the module reads the residual stream. The previous module fuses it into its last kernel.
   virtual const kernels::Norm& input_norm() const = 0;
-  // Kernel launches only.
+  // Launches kernels, without allocation or synchronization.
   virtual void forward(ModuleStep& step) const = 0;
 };
 
-// The module of each alternative of a layer's spec. `cache_layer`: as ModelSpec::cache_layer().
+// Create the modules of a layer. `cache_layer`: ModelSpec::cache_layer() of the layer.
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,
                                    const DecoderNames& names);
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,

@@ -15,7 +15,7 @@ MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, c
       norms_(norms),
       norm_{.weight = {}, .eps = model.norm_eps} {
   if (norms.after)
-    fail(ErrorCode::kUnsupported, model.architecture, ": a norm behind experts: attend has none there");
+    fail(ErrorCode::kUnsupported, model.architecture, ": attend does not support a norm after experts");
 }
 
 void MoeMlpModule::add_slots(SlotWriter& slots) {
@@ -29,7 +29,7 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
       down{names_.expert_down_proj, hidden};
   if (spec_.fused_experts) {
     const SlotWriter::Part half{names_.fused_gate_up_proj, intermediate};
-    // Rows of gate and up alternate, so a rank's are rows in pairs.
+    // Rows of gate and up alternate, so ranks divide pairs of rows.
     const SlotWriter::Part pairs{names_.fused_gate_up_proj, 2 * intermediate, 2};
     if (spec_.gate.activation == kernels::ExpertActivation::kClampedSwiglu)
       slots.fused_experts(experts, {pairs}, {gate, up}, hidden, spec_.expert_bias, ShardAxis::kOutFeatures,

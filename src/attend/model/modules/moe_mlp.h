@@ -1,4 +1,4 @@
-// A mixture of experts: the module of MoeMlpSpec.
+// MoeMlpModule: the mixture of experts of a MoeMlpSpec.
 #pragma once
 
 #include "attend/kernels/fused/operations.h"
@@ -10,7 +10,7 @@ namespace attend {
 
 class MoeMlpModule : public Module {
  public:
-  // Has no norm behind it: `norms` with one is refused.
+  // Throws Error(kUnsupported) for `norms` with a norm after the sublayer.
   MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
                const DecoderNames& names);
 

@@ -1,4 +1,4 @@
-// An MLP without a gate: the module of PlainMlpSpec.
+// PlainMlpModule: the MLP without a gate of a PlainMlpSpec.
 #pragma once
 
 #include "attend/model/config/model_spec.h"

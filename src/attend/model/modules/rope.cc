@@ -24,14 +24,14 @@ double dynamic_theta(const RopeConfig& config, int length) {
 }
 
 double llama3_frequency(const RopeConfig& config, double frequency) {
-  // How often the pair turns within the original length.
+  // Rotations of the pair within the original length.
   const double turns = config.original_max_position_embeddings * frequency / (2.0 * std::numbers::pi);
   const double share = std::clamp(
       (turns - config.low_freq_factor) / (config.high_freq_factor - config.low_freq_factor), 0.0, 1.0);
   return (1.0 - share) * frequency / config.factor + share * frequency;
 }
 
-// Where the ramp of YaRN begins and ends, in pairs of dimensions.
+// Begin and end of YaRN's ramp, in pairs of dimensions.
 struct YarnRamp {
   double low, high;
 
@@ -47,11 +47,11 @@ struct YarnRamp {
     if (low == high) high += 0.001;  // the paper's ramp divides by the difference; so does transformers
   }
 
-  // Share of the interpolated frequency.
+  // Returns the weight of the interpolated frequency.
   double at(int i) const { return std::clamp((i - low) / (high - low), 0.0, 1.0); }
 
  private:
-  // The (fractional) pair that turns `turns` times within the original length.
+  // Returns the fractional index of the pair with `turns` rotations within the original length.
   static double pair_with_rotations(const RopeConfig& config, double turns) {
     const double wavelength = config.original_max_position_embeddings / turns;
     return config.rotary_dim * std::log(wavelength / (2.0 * std::numbers::pi)) /
@@ -64,18 +64,18 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-// Numbers of rows of a table.
+// Numbers of rows in the tables.
 struct Rows {
   Rows(const RopeConfig& config, int num_positions, int max_tokens) {
     const bool dynamic = config.type == RopeType::kDynamic, two_tables = config.type == RopeType::kLongRope;
-    angle_row = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
-    of_tokens = dynamic || two_tables ? max_tokens : 0;
+    angle_rows = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
+    token_rows = dynamic || two_tables ? max_tokens : 0;
   }
-  int64_t angle_row;
-  int of_tokens;
+  int64_t angle_rows;
+  int token_rows;
 };
 
-// One row of each table.
+// Fills one row of the cosine and sine tables.
 void fill_row(const std::vector<float>& frequencies, int position, float attention_factor, float* cos,
               float* sin) {
   for (size_t i = 0; i < frequencies.size(); ++i) {
@@ -125,9 +125,9 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
       attention_factor_(rope_attention_factor(config)),
       frequencies_(static_cast<size_t>(config.rotary_dim / 2)) {
   const Rows rows(config, num_positions, max_tokens);
-  cos_ = Tensor::empty({rows.angle_row, config.rotary_dim / 2}, DType::kF32);
-  sin_ = Tensor::empty({rows.angle_row, config.rotary_dim / 2}, DType::kF32);
-  token_row_ = Tensor::empty({rows.of_tokens}, DType::kI32);
+  cos_ = Tensor::empty({rows.angle_rows, config.rotary_dim / 2}, DType::kF32);
+  sin_ = Tensor::empty({rows.angle_rows, config.rotary_dim / 2}, DType::kF32);
+  token_row_ = Tensor::empty({rows.token_rows}, DType::kI32);
   const View<int32_t> token_row = token_row_.span<int32_t>();
   std::iota(token_row.begin(), token_row.end(), 0);
   const auto fill = [&](int64_t first_row, int length) {
@@ -140,15 +140,15 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   if (config.type != RopeType::kDynamic) fill(0, 0);
   if (config.type == RopeType::kLongRope) fill(num_positions, config.original_max_position_embeddings + 1);
   if (device.type == DeviceType::kCpu) return;
-  if (rows.of_tokens > 0) token_row_ = cuda::copy_to(token_row_, device);
+  if (rows.token_rows > 0) token_row_ = cuda::copy_to(token_row_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
 }
 
 double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
   const Rows rows(config, num_positions, max_tokens);
-  return 1.0 * static_cast<double>(rows.angle_row) * config.rotary_dim * sizeof(float) +
-         1.0 * rows.of_tokens * sizeof(int32_t);
+  return 1.0 * static_cast<double>(rows.angle_rows) * config.rotary_dim * sizeof(float) +
+         1.0 * rows.token_rows * sizeof(int32_t);
 }
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {
@@ -160,15 +160,15 @@ RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_l
 
 void RopeTable::check_positions(View<const int32_t> positions) const {
   for (const int32_t position : positions)
-    require(position >= 0 && position < num_positions(), "position ", position, ": rope has 0 to ",
+    require(position >= 0 && position < num_positions(), "position ", position, ": expected 0 to ",
             num_positions() - 1);
 }
 
 View<int32_t> RopeTable::rows_of_tokens(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
   require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
-          " requests: rope types dynamic and longrope need one for each of ", batch.num_reqs);
-  require(batch.num_tokens <= token_row_.shape(0), "num_tokens ", batch.num_tokens, ": rope has room for ",
-          token_row_.shape(0));
+          " requests: rope types dynamic and longrope require one entry for each of ", batch.num_reqs);
+  require(batch.num_tokens <= token_row_.shape(0), "num_tokens ", batch.num_tokens,
+          ": the rope table supports at most ", token_row_.shape(0));
   return token_row_.span<int32_t>().first(static_cast<size_t>(batch.num_tokens));
 }
 

@@ -13,15 +13,17 @@ namespace {
 
 constexpr int64_t kCheckedRunElements = 1 << 18;
 
-// Numbers whose exponent is all ones are NaN or infinite, in all formats of IEEE 754 and in bfloat16.
+// Bits of the exponent. If all are set, the number is NaN or infinite, in all IEEE 754 formats and in
+// bfloat16.
 template <class Word>
 Word exponent_mask(DType dtype) {
   if (dtype == DType::kF32) return static_cast<Word>(0x7f800000u);
   return static_cast<Word>(dtype == DType::kF16 ? 0x7c00u : 0x7f80u);
 }
 
-// Whether no word has all bits of the mask, which lies directly below the sign: the mask's lowest bit added
-// to them carries into the sign. Three operations a vector, so that it runs as fast as memory is read.
+// Returns whether no word has all bits of the mask, which is directly below the sign bit. Adding the mask's
+// lowest bit to a full mask carries into the sign. This takes three operations per vector, so memory
+// bandwidth bounds the check.
 template <class Word>
 bool all_finite(const Word* words, int64_t count, Word mask) {
   const Word lowest = mask & static_cast<Word>(-mask);
@@ -49,7 +51,7 @@ void check_words(const TensorView& tensor, const std::string& where) {
        (*found & fraction_mask) == 0 ? "infinite" : "NaN", ": expected finite numbers");
 }
 
-// E4M3 has no infinities, and NaN where all bits below the sign are set.
+// E4M3 has no infinities. It is NaN if all bits below the sign are set.
 void check_bytes(const TensorView& tensor, const std::string& where) {
   const auto* const bytes = static_cast<const uint8_t*>(tensor.data);
   const int64_t count = tensor.num_elements();

@@ -13,13 +13,13 @@
 namespace attend {
 namespace {
 
-// Old checkpoints hold the frequencies of RoPE in every layer, and BERT's the numbers of the positions, which
-// follow from config.json.
+// Returns whether the tensor follows from config.json: old checkpoints store RoPE frequencies in every layer,
+// and BERT checkpoints store position ids.
 bool is_derived(std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
 }
 
-// Old tools wrote a bias beside each matrix that GPTQ packs, of zeros where the layer has none.
+// Returns whether this is the zero bias that old tools wrote for each matrix packed by GPTQ.
 bool is_zero_bias(const std::string& name, const std::set<std::string_view>& used,
                   const CheckpointTensors& files) {
   constexpr std::string_view kBias = ".bias";
@@ -34,13 +34,13 @@ bool is_zero_bias(const std::string& name, const std::set<std::string_view>& use
   return zeros;
 }
 
-// "vision_tower.encoder" of "vision_tower.encoder.layers.0.weight".
-std::string group_of(const std::string& name) {
+// Returns "vision_tower.encoder" for "vision_tower.encoder.layers.0.weight".
+std::string module_prefix(const std::string& name) {
   const size_t dot = name.find('.', name.find('.') + 1);
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-// Whether it is a layer's that stands behind the last.
+// Returns whether the tensor belongs to a layer after the model's last one.
 bool is_after_last_layer(const std::string& name, const std::string& layers, int num_layers) {
   int layer = -1;
   if (name.starts_with(layers))
@@ -48,9 +48,9 @@ bool is_after_last_layer(const std::string& name, const std::string& layers, int
   return layer >= num_layers;
 }
 
-// What stands behind "model.layers.0.".
+// Lists the names of the layer's tensors, without the prefix "model.layers.0.".
 std::string names_in_layer(std::span<const WeightSlot> slots, const std::string& layer) {
-  // Experts have hundreds: of those the first and the last.
+  // Slots of experts have hundreds of names. Only the first and the last one are listed.
   constexpr size_t kMaxNamed = 3;
   std::string names;
   for (const WeightSlot& slot : slots) {
@@ -65,7 +65,7 @@ std::string names_in_layer(std::span<const WeightSlot> slots, const std::string&
   return names;
 }
 
-// Files that somebody took the config of the unquantized model for.
+// Refuses quantized files with the config.json of the model without quantization.
 void reject_undeclared_quantization(std::span<const std::string> names, const CheckpointTensors& files,
                                     const std::string& layers) {
   constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", "weight_scale", "_scale_inv",
@@ -74,18 +74,17 @@ void reject_undeclared_quantization(std::span<const std::string> names, const Ch
     if (name.starts_with(layers) &&
         std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); }))
       fail(ErrorCode::kCorruptFile, files.where(name),
-           ": of a quantized weight: expected a quantization_config in config.json");
+           ": part of a quantized weight: expected a quantization_config in config.json");
 }
 
-// Files whose weights somebody widened and left the config as it was.
+// Warns if the files have dequantized weights, but config.json still has the quantization_config.
 void warn_about_plain_weights(std::span<const WeightSlot> slots, const CheckpointTensors& files,
                               const Quantization& quantization) {
   for (const WeightSlot& slot : slots)
     for (const WeightPart& part : slot.parts)
       if (part.storage != WeightStorage::kPlain) return;
-  log_warning(files.path().string(), ": quantization_config of config.json speaks of ",
-              to_string(quantization),
-              ", but no weight of the files is quantized: all are taken as they are");
+  log_warning(files.path().string(), ": config.json has a quantization_config for ", to_string(quantization),
+              ", but no weight in the files is quantized: weights are loaded without dequantization");
 }
 
 [[noreturn]] void reject_unused_tensors(const std::string& name, std::span<const WeightSlot> slots,
@@ -96,7 +95,7 @@ void warn_about_plain_weights(std::span<const WeightSlot> slots, const Checkpoin
   const std::string known = names_in_layer(slots, layer);
   const std::string expected = known.empty() ? "layers 0 to " + std::to_string(spec.num_layers() - 1) : known;
   fail(ErrorCode::kCorruptFile, files.where(name), ": ", spec.architecture,
-       " has no such tensor by config.json: expected ", expected);
+       " has no such tensor according to config.json: expected ", expected);
 }
 
 }  // namespace
@@ -133,23 +132,23 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
   if (!missing.empty())
     fail(ErrorCode::kNotFound, files.path().string(), ": weights: no tensor \"", missing.front(), "\"",
          missing.size() == 1 ? "" : " and " + std::to_string(missing.size() - 1) + " more", ": ",
-         spec.architecture, " with num_hidden_layers ", spec.num_layers(), " by config.json needs ",
+         spec.architecture, " with num_hidden_layers ", spec.num_layers(), " in config.json needs ",
          used.size());
   if (quantized) warn_about_plain_weights(slots, files, spec.quantization);
   std::map<std::string, int> ignored;
   for (const std::string& name : names) {
     if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
-    const bool behind = predicts_more_tokens && is_after_last_layer(name, layers, spec.num_layers());
-    if (name.starts_with(layers) && !behind) reject_unused_tensors(name, slots, files, spec, layers);
-    ++ignored[group_of(name)];
+    const bool is_draft_layer = predicts_more_tokens && is_after_last_layer(name, layers, spec.num_layers());
+    if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
+    ++ignored[module_prefix(name)];
   }
   if (ignored.empty()) return;
   std::string text;
   for (const auto& [group, count] : ignored)
     text += (text.empty() ? "" : ", ") + group + (count == 1 ? "" : " (" + std::to_string(count) + ")");
-  log_warning(files.path().string(), ": weights that ", spec.architecture,
-              " does not use are left out: ", text);
+  log_warning(files.path().string(), ": tensors that ", spec.architecture,
+              " does not use are not loaded: ", text);
 }
 
 }  // namespace attend

@@ -1,4 +1,4 @@
-// Which tensors of a checkpoint are a model's.
+// Matches the tensors of a checkpoint with the slots of a model.
 #pragma once
 
 #include <span>
@@ -10,19 +10,18 @@
 
 namespace attend {
 
-// How the checkpoint's names of a model's tensors begin: the first of `known` by which its embedding is
-// there. Empty: as `names` has them.
+// Finds the prefixes of tensor names in the checkpoint: the first of `known` with which the files have the
+// embedding. Returns an empty span if names are as in `names`.
 WeightPrefixes find_prefixes(const DecoderNames& names, std::span<const WeightPrefixes> known,
                              const CheckpointTensors& files);
-// A tensor's name in that checkpoint.
+// Returns the tensor's name in a checkpoint with these prefixes.
 std::string stored_name(std::string_view name, WeightPrefixes prefixes);
 
-// Holds the checkpoint's tensors and the slots, which have its names, against each other. Throws
-// Error(kNotFound) naming a tensor that is missing, and of how many; Error(kCorruptFile) naming file and
-// tensor for one inside the model's layers that no slot asks for, since the results without it would be
-// another model's, with what is expected. What else the checkpoint holds (a vision tower, or, where
-// `predicts_more_tokens`, layers behind the last) is logged as one warning. `layers`: how names of layers
-// begin.
+// Compares the checkpoint's tensors with the slots, which have its names. If tensors are missing, throws
+// Error(kNotFound) with the first one and their number. If no slot uses a tensor inside the model's layers,
+// throws Error(kCorruptFile) with file, tensor and the expected tensors, since ignoring it would change
+// results. Other unused tensors (a vision tower or, with `predicts_more_tokens`, layers after the last one)
+// are logged as one warning. `layers`: prefix of the names of layers.
 void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
                           const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens);
 

@@ -9,19 +9,19 @@
 namespace attend {
 namespace {
 
-constexpr uint8_t kMiddle = 8;  // the zero point of weights that have none
+constexpr uint8_t kMiddle = 8;  // zero point of symmetric weights
 
-// Scales of f32, a row of them for each output.
+// Expands the f32 scales to one row per output.
 Tensor output_scales(const Weight& weight) {
   const int64_t columns = weight.scales.shape[1];
-  const Tensor made = Tensor::empty({weight.out_features(), columns}, DType::kF32);
+  const Tensor result = Tensor::empty({weight.out_features(), columns}, DType::kF32);
   for (int64_t out = 0; out < weight.out_features(); ++out)
     std::copy_n(weight.scales[out / weight.group_outs].as<const float>(), columns,
-                made.view()[out].as<float>());
-  return made;
+                result.view()[out].as<float>());
+  return result;
 }
 
-// Whether rows of `other` can follow those of `one`, whose blocks of outputs, if it has some, are as high.
+// Returns whether rows of `other` can follow rows of `one`. Blocks must have the same number of outputs.
 bool same_groups(const Weight& one, const Weight& other) {
   const auto ins = [](const Weight& weight) { return std::min(weight.group_ins, weight.in_features()); };
   const bool has_blocks = one.group_outs > 1 && one.group_outs < one.out_features();
@@ -39,7 +39,7 @@ bool is_loaded_quantized(const WeightSlot& slot, const WeightPart& part) {
 
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization) {
   const int64_t rows = part.rows, columns = slot.columns;
-  const Quantization& own = kind_of(quantization, part.kind);
+  const Quantization& own = weight_kind(quantization, part.kind);
   const int64_t ins = own.group_ins > 0 ? own.group_ins : columns;
   const auto padded = [](int64_t bytes) { return Arena::padded_bytes(static_cast<size_t>(bytes)); };
   constexpr int64_t kF32 = sizeof(float), kI32 = sizeof(int32_t);
@@ -102,7 +102,7 @@ void JoinedWeight::add_zeros(const Weight& part) {
     copy_(part.zeros, weight_.zeros.slice(0, num_added_, num_added_ + part.out_features()));
 }
 
-// One for each expert, whose gate and up read the same inputs.
+// Stores one order per expert, since its gate and up have the same inputs.
 void JoinedWeight::add_order(const Weight& part, const std::string& name) {
   if (in_order(part)) return;
   const View<const int32_t> order = part.input_order.span<const int32_t>();
@@ -110,7 +110,7 @@ void JoinedWeight::add_order(const Weight& part, const std::string& name) {
   const bool begins = num_added_ % rows_per_expert == 0;
   if (!begins && !std::ranges::equal(order, order_))
     fail(ErrorCode::kUnsupported, name,
-         ": inputs in another order than those of the expert's gate: on a GPU expected the same");
+         ": input order differs from the expert's gate: a GPU requires the same order");
   if (!begins) return;
   order_.assign(order.begin(), order.end());
   const int64_t expert = num_added_ / rows_per_expert;
@@ -119,13 +119,13 @@ void JoinedWeight::add_order(const Weight& part, const std::string& name) {
 
 void JoinedWeight::add(const Weight& part, const std::string& name) {
   const int64_t end = num_added_ + part.out_features();
-  const bool sole = end - num_added_ == weight_.out_features();
+  const bool is_only_part = end - num_added_ == weight_.out_features();
   const bool orders_fit = in_order(part) == in_order(weight_) && (in_order(part) || num_experts_ > 1);
-  if (!sole && !(same_groups(weight_, part) && orders_fit))
+  if (!is_only_part && !(same_groups(weight_, part) && orders_fit))
     fail(ErrorCode::kUnsupported, name, ": ", part, " with scales in ", part.scales.dtype,
-         in_order(part) ? "" : " and inputs in another order", ": on a GPU expected all parts as ", weight_,
+         in_order(part) ? "" : " and reordered inputs", ": a GPU requires all parts as ", weight_,
          " with scales in ", weight_.scales.dtype,
-         in_order(weight_) ? " and inputs in order" : " and an order");
+         in_order(weight_) ? " and inputs in order" : " and reordered inputs");
   copy_(part.data, weight_.data.slice(0, num_added_, end));
   const bool spreads = part.group_outs != weight_.group_outs;
   const Tensor spread = spreads ? output_scales(part) : Tensor();

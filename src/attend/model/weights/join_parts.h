@@ -1,4 +1,4 @@
-// Quantized parts of a slot in the memory of a GPU: one weight where they fit together.
+// Joins the quantized parts of a slot into one weight in GPU memory, if their formats match.
 #pragma once
 
 #include <functional>
@@ -9,33 +9,34 @@
 
 namespace attend {
 
-// Whether a slot's part is placed in its own bits: quantized, and not multiplied head by head.
+// Returns whether the part stays quantized in memory: it is stored quantized, and its slot does not
+// dequantize.
 bool is_loaded_quantized(const WeightSlot& slot, const WeightPart& part);
 
-// At most so many bytes of an arena, codes, scales, zero points and order.
+// Upper bound of arena bytes for codes, scales, zero points and input order.
 size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization);
 
-// Whether parts in host memory can be rows of one weight: one format, one kind of groups of inputs, blocks of
-// one height, all inputs in order, scales of one dtype.
+// Returns whether parts in host memory can be rows of one weight: same format, group of inputs, outputs per
+// block and dtype of scales, and all inputs in order.
 bool can_join(std::span<const LoadedPart> parts);
 
-// Rows of one weight on a GPU, part after part. Scales of fp8 that parts do not share whole blocks or tensors
-// of become a scale for each output, and for each block of its inputs. Experts, which have as many rows each,
-// may have their inputs in an order of their own.
+// Rows of one weight on a GPU, part after part. If the parts do not divide into whole fp8 blocks or tensors,
+// scales are expanded to one per output and block of inputs. Experts have equal numbers of rows, and each may
+// have its own input order.
 class JoinedWeight {
  public:
-  // Copies elements to the arena's device, and waits.
+  // Copies elements to the arena's device and waits for completion.
   using Copy = std::function<void(const TensorView& from, const TensorView& to)>;
 
-  // For `num_rows` outputs of parts like the first. `part_rows`: of all parts but the last, multiples of it.
+  // Allocates `num_rows` outputs in the format of the first part. The rows of every part except the last are
+  // multiples of `part_rows`.
   JoinedWeight(const Weight& first, int64_t num_rows, int64_t part_rows, Arena& arena, Copy copy,
                int64_t num_experts = 1);
 
-  // Copies a part to the next rows. Throws Error(kUnsupported), by its name, for one that can not
-  // be joined.
+  // Copies a part to the next rows. If it cannot be joined, throws Error(kUnsupported) with its name.
   void add(const Weight& part, const std::string& name);
   const Weight& weight() const { return weight_; }
-  // That keep the weight.
+  // Memory of the weight.
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
  private:
@@ -48,7 +49,7 @@ class JoinedWeight {
   Weight weight_;
   std::vector<Tensor> tensors_;
   int64_t num_experts_;
-  std::vector<int32_t> order_;  // of the expert that the last part was of
+  std::vector<int32_t> order_;  // input order for the expert of the last part
   int64_t num_added_ = 0;
 };
 

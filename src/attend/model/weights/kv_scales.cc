@@ -13,15 +13,15 @@
 namespace attend {
 namespace {
 
-// As compressed-tensors, ModelOpt, compressed-tensors of old and the first fp8 checkpoints call them; and, of
-// latent attention, by the product that makes the row or by SGLang's name for attention to it.
+// Names by compressed-tensors, ModelOpt, old compressed-tensors and the first fp8 checkpoints, then for
+// latent attention: the projection that computes the row, and SGLang's name for attention to the row.
 constexpr std::array<std::string_view, 6> kKNames = {
     "k_scale",         "k_proj.k_scale", "k_proj.output_scale", "kv_scale", "kv_a_proj_with_mqa.k_scale",
     "attn_mqa.k_scale"};
 constexpr std::array<std::string_view, 5> kVNames = {"v_scale", "v_proj.v_scale", "v_proj.output_scale",
                                                      "kv_a_proj_with_mqa.v_scale", "attn_mqa.v_scale"};
 
-// The scale by the first of these names that is there.
+// Returns the scale under the first of these names that the files have.
 std::optional<float> find_scale(const CheckpointTensors& files, const std::string& attention,
                                 std::span<const std::string_view> names) {
   for (const std::string_view name : names) {
@@ -55,7 +55,7 @@ std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const Model
   const auto above_zero = [](std::optional<float> scale) { return scale && *scale > 0.0f ? *scale : 1.0f; };
   std::vector<KvScales> scales;
   bool any = false;
-  int num_left_out = 0;
+  int num_ignored = 0;
   for (int layer = 0; layer < spec.num_layers(); ++layer) {
     if (!has_kv(spec.layers[static_cast<size_t>(layer)].mixer)) continue;
     const std::string attention = stored_name(attention_prefix(names, layer), prefixes);
@@ -65,17 +65,17 @@ std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const Model
       fail(ErrorCode::kCorruptFile, directory, ": weights: ", attention,
            "v_scale without a k_scale: expected both, or k_scale for both");
     KvScales each{.k = above_zero(k), .v = above_zero(v ? v : k)};
-    // V is a part of the row that K is.
+    // V is a part of K's row.
     if (std::holds_alternative<MlaSpec>(spec.layers[static_cast<size_t>(layer)].mixer) && each.v != each.k) {
       each.v = each.k;
-      ++num_left_out;
+      ++num_ignored;
     }
     scales.push_back(each);
     any |= k.has_value();
   }
-  if (num_left_out > 0)
-    log_info(directory, ": v_scale of ", num_left_out,
-             " layers is left out: in latent attention V is a part of the row, which is stored by k_scale");
+  if (num_ignored > 0)
+    log_info(directory, ": v_scale of ", num_ignored,
+             " layers is ignored: in latent attention V is a part of the row, which k_scale scales");
   return any ? scales : std::vector<KvScales>{};
 }
 

@@ -1,4 +1,4 @@
-// Scales of K and V that a checkpoint has for an fp8 KV cache.
+// Finds the scales of K and V that a checkpoint has for an fp8 KV cache.
 #pragma once
 
 #include <string_view>
@@ -11,11 +11,11 @@
 
 namespace attend {
 
-// As read_kv_scales (model.h) of open files, whose tensors have these names and prefixes.
+// Same as read_kv_scales (model.h), for open files with these tensor names and prefixes.
 std::vector<KvScales> find_kv_scales(const CheckpointTensors& files, const ModelSpec& spec,
                                      const DecoderNames& names, WeightPrefixes prefixes);
 
-// Whether a tensor is such a scale, by its name.
+// Returns whether a tensor's name is that of such a scale.
 bool is_kv_scale(std::string_view name);
 
 }  // namespace attend

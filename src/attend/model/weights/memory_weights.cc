@@ -18,24 +18,24 @@ namespace {
 
 constexpr float kDummyDeviation = 0.02f;
 
-// Writes the elements of a part to `to`, which is flat.
+// Writes the elements of a part to the one-dimensional tensor `to`.
 using WritePart = std::function<void(size_t slot_idx, size_t part, const TensorView& to)>;
 
-// A quantized part, in host memory.
+// Reads a quantized part into host memory.
 using ReadQuantized = std::function<LoadedPart(size_t slot_idx, size_t part)>;
 
-// Slots with quantized parts, on a GPU.
+// Loads slots with quantized parts into GPU memory.
 class QuantizedSlots {
  public:
   QuantizedSlots(std::span<const WeightSlot> slots, DType dtype, Arena& arena, const WritePart& write,
                  const ReadQuantized& read, Stream& stream)
       : slots_(slots), dtype_(dtype), arena_(arena), write_(write), read_(read), stream_(stream) {}
 
-  bool takes(const WeightSlot& slot) const {
+  bool applies_to(const WeightSlot& slot) const {
     return std::ranges::any_of(slot.parts,
                                [&](const WeightPart& part) { return is_loaded_quantized(slot, part); });
   }
-  // Of such a slot: one weight, or one of each part. What keeps them is added to `tensors`.
+  // Returns one joined weight, or one weight per part. Adds their memory to `tensors`.
   std::vector<Weight> place(size_t slot_idx, std::vector<Tensor>& tensors) const {
     const WeightSlot& slot = slots_[slot_idx];
     if (slot.num_experts > 1 || slot.parts.size() == 1) return {join_as_read(slot_idx, tensors)};
@@ -57,7 +57,7 @@ class QuantizedSlots {
   }
 
  private:
-  // Rows of all parts but the last are multiples of this; 0: there is no other.
+  // Greatest common divisor of the rows of all parts except the last; 0 for a single part.
   static int64_t common_rows(const WeightSlot& slot) {
     int64_t rows = 0;
     for (size_t part = 0; part + 1 < slot.parts.size(); ++part) rows = std::gcd(rows, slot.parts[part].rows);
@@ -66,27 +66,28 @@ class QuantizedSlots {
   JoinedWeight::Copy copy() const {
     return [this](const TensorView& from, const TensorView& to) {
       cuda::copy(from, to, stream_);
-      cuda::synchronize(stream_);  // before `from` goes
+      cuda::synchronize(stream_);  // the caller frees `from`
     };
   }
-  static Weight kept(const JoinedWeight& joined, std::vector<Tensor>& tensors) {
+  static Weight finish(const JoinedWeight& joined, std::vector<Tensor>& tensors) {
     std::ranges::copy(joined.tensors(), std::back_inserter(tensors));
     return joined.weight();
   }
-  // A part is let go before the next one is read.
+  // Frees each part's host memory before it reads the next part.
   Weight join_as_read(size_t slot_idx, std::vector<Tensor>& tensors) const {
     const WeightSlot& slot = slots_[slot_idx];
     std::optional<JoinedWeight> joined;
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       const std::string& name = slot.parts[part].name;
       if (!is_loaded_quantized(slot, slot.parts[part]))
-        fail(ErrorCode::kUnsupported, name, ": plain among quantized experts: on a GPU expected all alike");
+        fail(ErrorCode::kUnsupported, name,
+             ": not quantized, unlike other experts: a GPU requires one format for all experts");
       const LoadedPart read = read_(slot_idx, part);
       if (!joined)
         joined.emplace(read.weight, slot.rows(), common_rows(slot), arena_, copy(), slot.num_experts);
       joined->add(read.weight, name);
     }
-    return kept(*joined, tensors);
+    return finish(*joined, tensors);
   }
   Weight join(const WeightSlot& slot, size_t first_part, std::span<const LoadedPart> parts,
               std::vector<Tensor>& tensors) const {
@@ -94,7 +95,7 @@ class QuantizedSlots {
     for (const LoadedPart& part : parts) rows += part.weight.out_features();
     JoinedWeight joined(parts.front().weight, rows, common_rows(slot), arena_, copy());
     for (size_t i = 0; i < parts.size(); ++i) joined.add(parts[i].weight, slot.parts[first_part + i].name);
-    return kept(joined, tensors);
+    return finish(joined, tensors);
   }
   Weight load_plain(size_t slot_idx, size_t part, std::vector<Tensor>& tensors) const {
     const WeightSlot& slot = slots_[slot_idx];
@@ -112,8 +113,8 @@ class QuantizedSlots {
   Stream& stream_;
 };
 
-// Every slot in one arena, but quantized parts in host memory beside it: on a GPU parts one after another, as
-// one tensor where they fit together; in host memory as they are in files.
+// Loads every slot into one arena. On a GPU, the parts of a slot are contiguous, and one tensor if they can
+// be joined. In host memory, parts stay separate as in files, and quantized parts have their own memory.
 LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantization& quantization,
                                DType dtype, Stream& stream, std::string_view owner,
                                const LoadProgress& progress, const WritePart& write,
@@ -125,33 +126,33 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
   Arena arena(total_bytes, owner, device);
   const QuantizedSlots quantized(slots, dtype, arena, write, read, stream);
   size_t done_bytes = 0;
-  const auto tell = [&](size_t bytes) {
+  const auto report = [&](size_t bytes) {
     done_bytes += bytes;
     if (progress) progress(done_bytes, total_bytes);
   };
-  bool is_separate = false;  // of the slot before: the biases of parts follow their weights
+  bool is_separate = false;  // whether the previous slot has separate parts: the slot of their biases follows
   for (size_t i = 0; i < slots.size(); ++i) {
     const WeightSlot& slot = slots[i];
     const DType loaded_dtype = slot.loaded_dtype(dtype);
     std::vector<Weight> placed;
     Tensor flat;
     int64_t first = 0;
-    if (joins && quantized.takes(slot)) {
+    if (joins && quantized.applies_to(slot)) {
       const size_t used_bytes = arena.used_bytes();
       placed = quantized.place(i, weights.tensors);
       is_separate = placed.size() > 1;
       for (const Weight& weight : placed) weights.count(slot, weight.num_bytes());
-      tell(arena.used_bytes() - used_bytes);
+      report(arena.used_bytes() - used_bytes);
       place(slot, placed);
       continue;
     }
     if (joins) flat = arena.allocate({slot.num_elements()}, loaded_dtype);
     for (size_t part = 0; part < slot.parts.size(); ++part) {
       if (!joins && slot.parts[part].storage != WeightStorage::kPlain) {
-        LoadedPart made = read(i, part);
-        placed.push_back(made.weight);
-        std::ranges::move(made.tensors, std::back_inserter(weights.tensors));
-        weights.count(slot, made.weight.num_bytes());
+        LoadedPart result = read(i, part);
+        placed.push_back(result.weight);
+        std::ranges::move(result.tensors, std::back_inserter(weights.tensors));
+        weights.count(slot, result.weight.num_bytes());
         continue;
       }
       const int64_t count = slot.part_elements(part);
@@ -166,15 +167,15 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
       if (joins && is_separate && slot.use == WeightUse::kBias)
         placed.emplace_back(
             TensorView::contiguous(elements.data, loaded_dtype, slot.part_shape(part), device));
-      tell(Arena::padded_bytes(elements.num_bytes()));
+      report(Arena::padded_bytes(elements.num_bytes()));
     }
     if (joins && placed.empty())
       placed.emplace_back(TensorView::contiguous(flat.view().data, loaded_dtype, slot.shape(), device));
     is_separate = false;
     place(slot, placed);
   }
-  // Of quantized weights the bytes are the most that they can be.
-  if (done_bytes < total_bytes) tell(total_bytes - done_bytes);
+  // For quantized weights, total_bytes is an upper bound.
+  if (done_bytes < total_bytes) report(total_bytes - done_bytes);
   return weights;
 }
 
@@ -209,7 +210,7 @@ LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantizati
         const Tensor elements = read(slot_idx, part).tensors.front();
         const Tensor host = converted(elements, slots[slot_idx].loaded_dtype(dtype));
         cuda::copy(host.view().reshape({to.num_elements()}), to, stream);
-        cuda::synchronize(stream);  // before the converted copy goes
+        cuda::synchronize(stream);  // the converted copy is freed next
       },
       read);
 }
@@ -220,7 +221,7 @@ std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slo
   for (const WeightSlot& slot : slots) {
     numbers.push_back(
         {.first = first, .mean = slot.use == WeightUse::kNorm ? 1.0f : 0.0f, .deviation = kDummyDeviation});
-    // Elements count on across tensors, so that no two tensors are alike.
+    // Element indices continue across tensors, so that no two tensors have the same numbers.
     first += static_cast<uint64_t>(slot.num_elements());
   }
   return numbers;

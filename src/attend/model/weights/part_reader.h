@@ -1,5 +1,5 @@
-// PartReader: the tensors of a part, checked against its slot and read. One for each way to store a weight.
-// Internal to the model floor.
+// PartReader: checks the tensors of a part against its slot and reads them. Each stored format has its own
+// reader. Internal to the model floor.
 #pragma once
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class PartReader {
   virtual ~PartReader() = default;
   PartReader(const PartReader&) = delete;
 
-  // Implement check_part() and read_part().
+  // Implementations of check_part() and read_part().
   virtual void check() const = 0;
   virtual LoadedPart read() const = 0;
   // Calls fn(name, first byte, last byte + 1) for the ranges of the part's tensors that read() reads.
@@ -41,7 +41,7 @@ class PartReader {
   // Axes of one of the part's tensors.
   virtual StoredAxes axes(std::string_view name) const = 0;
 
-  // The tensor whose name ends so, if the part has one.
+  // Returns the name of the part's tensor with this ending, or nullptr.
   const std::string* find(std::string_view ending) const {
     const auto names = part_.tensor_names();
     const auto found =
@@ -53,13 +53,13 @@ class PartReader {
     ensure(found != nullptr, "part ", part_.name, " without ", ending);
     return *found;
   }
-  // The stored tensor, and the part's range of it.
+  // Return the stored tensor, and the part's range of it.
   Tensor whole(std::string_view ending) const { return files_.tensor(name(ending)); }
   Tensor tensor(std::string_view ending) const { return slice(whole(ending), axes(name(ending)), range_); }
   std::string where(std::string_view ending) const { return files_.where(name(ending)); }
 
   void require_dtypes(std::string_view ending, std::initializer_list<DType> accepted) const;
-  // The shape that follows from the axes, and words and groups that belong to one part.
+  // Require the shape that follows from the axes, and a range that does not split words or groups.
   void require_shape(std::string_view ending) const;
   void require_division(std::string_view ending) const;
   void require_tensor(std::string_view ending, std::initializer_list<DType> accepted) const {
@@ -67,20 +67,20 @@ class PartReader {
     require_shape(ending);
   }
 
-  // Inputs of a group of integers in the files.
+  // Inputs per group of integers in the files.
   int64_t stored_group() const {
     return quantization_.group_ins > 0 ? quantization_.group_ins : range_.ins.total;
   }
   StoredAxis groups_axis() const { return ins_axis(stored_group(), /*is_shared=*/true); }
-  // The same of the part, and groups of an output.
+  // Inputs per group of the part, and groups per output.
   int64_t group() const { return std::min(stored_group(), num_ins_); }
   int64_t num_groups() const { return num_ins_ / group(); }
   void require_whole_groups(std::string_view ending) const {
     if (range_.ins.total % stored_group() != 0)
       fail(ErrorCode::kCorruptFile, where(ending), ": groups of ", stored_group(),
-           " inputs: expected a divisor of its ", range_.ins.total);
+           " inputs: expected a divisor of its number of inputs ", range_.ins.total);
   }
-  // Shape of a packed weight as compressed-tensors declares it, where there is one.
+  // Checks the shape that compressed-tensors declares for a packed weight, if the part has this tensor.
   void check_declared_shape() const;
 
   const WeightSlot& slot_;
@@ -88,7 +88,7 @@ class PartReader {
   const Quantization& quantization_;
   const CheckpointTensors& files_;
   const StoredRange range_;
-  const int64_t num_outs_, num_ins_;  // of the part
+  const int64_t num_outs_, num_ins_;  // outputs and inputs of the part
 };
 
 }  // namespace attend

@@ -9,10 +9,10 @@
 namespace attend {
 namespace {
 
-// Ranges of a file that are closer are fetched as one.
+// Ranges of a file with at most this distance are fetched as one.
 constexpr uint64_t kMaxGapBytes = 64u << 10;
 
-// Elements as they are: float32, float16 or bfloat16.
+// Reads elements without quantization: float32, float16 or bfloat16.
 class PlainReader : public PartReader {
  public:
   PlainReader(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
@@ -24,8 +24,8 @@ class PlainReader : public PartReader {
     const DType dtype = whole(part_.name).dtype();
     if (dtype != DType::kF32 && dtype != DType::kF16 && dtype != DType::kBF16)
       fail(ErrorCode::kUnsupported, where(part_.name), ": dtype ", dtype,
-           ": attend has weights in float32, float16, bfloat16, and quantized ones with the scales that "
-           "quantization_config of config.json speaks of");
+           ": attend supports weights in float32, float16, bfloat16, and quantized ones with the scales that "
+           "quantization_config of config.json describes");
   }
   LoadedPart read() const override {
     const Tensor stored = tensor(part_.name);
@@ -56,7 +56,7 @@ std::unique_ptr<PartReader> make_reader(const WeightSlot& slot, const WeightPart
                                         const Quantization& quantization, const CheckpointTensors& files) {
   if (part.storage == WeightStorage::kPlain)
     return std::make_unique<PlainReader>(slot, part, quantization, files);
-  return make_quantized_reader(slot, part, kind_of(quantization, part.kind), files);
+  return make_quantized_reader(slot, part, weight_kind(quantization, part.kind), files);
 }
 
 }  // namespace
@@ -83,15 +83,15 @@ void PartReader::require_dtypes(std::string_view ending, std::initializer_list<D
   if (std::ranges::find(accepted, dtype) != accepted.end()) return;
   std::string names;
   for (const DType each : accepted) names += (names.empty() ? "" : ", ") + std::string(to_string(each));
-  fail(ErrorCode::kUnsupported, where(ending), ": dtype ", dtype, ": attend has ", names, " with ",
+  fail(ErrorCode::kUnsupported, where(ending), ": dtype ", dtype, ": attend supports ", names, " with ",
        quantization_.method);
 }
 
 void PartReader::require_shape(std::string_view ending) const {
   const Shape shape = shape_of(whole(ending)), expected = stored_shape(axes(name(ending)), range_);
   if (shape != expected)
-    fail(ErrorCode::kCorruptFile, where(ending), ": shape ", text_of(shape), ": expected ", text_of(expected),
-         " by config.json");
+    fail(ErrorCode::kCorruptFile, where(ending), ": shape ", shape_string(shape), ": expected ",
+         shape_string(expected), " according to config.json");
   require_division(ending);
 }
 
@@ -100,7 +100,7 @@ void PartReader::require_division(std::string_view ending) const {
     if (axis.divides(range_)) continue;
     const bool outs = axis.kind == StoredAxis::Kind::kOuts;
     const Extent& extent = outs ? range_.outs : range_.ins;
-    fail(ErrorCode::kUnsupported, where(ending), ": a rank's ", outs ? "outputs " : "inputs ", extent.begin,
+    fail(ErrorCode::kUnsupported, where(ending), ": rank with ", outs ? "outputs " : "inputs ", extent.begin,
          " to ", extent.end, " of ", extent.total, ": expected multiples of ", axis.per_index);
   }
 }
@@ -116,7 +116,7 @@ void PartReader::check_declared_shape() const {
   const Shape expected = {range_.outs.total, range_.ins.total};
   if (at(0) != expected[0] || at(1) != expected[1])
     fail(ErrorCode::kCorruptFile, where(".weight_shape"), ": [", at(0), ", ", at(1), "]: expected ",
-         text_of(expected), " by config.json");
+         shape_string(expected), " according to config.json");
 }
 
 uint64_t check_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,

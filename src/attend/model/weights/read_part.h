@@ -1,5 +1,4 @@
-// Parts of slots as files have them: checked, fetched and read, for weights that stay mapped and weights that
-// are uploaded.
+// Checks, fetches and reads the parts of slots, for mapped and for uploaded weights.
 #pragma once
 
 #include <functional>
@@ -11,26 +10,27 @@
 
 namespace attend {
 
-// The weight of a part in host memory, and what keeps its memory. The first tensor has the elements.
+// Weight of a part in host memory, with the tensors that own or map its memory. The first tensor has the
+// elements.
 struct LoadedPart {
   Weight weight;
   std::vector<Tensor> tensors;
 };
 
-// Checks names, shapes and dtypes of the part's tensors; reads none. Returns the number of bytes that
-// fetch_part() fetches. Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) naming tensor,
-// shape and what is expected, Error(kUnsupported) for a dtype that attend does not have, and for a rank's
-// part that begins or ends within a packed word or a group.
+// Checks names, shapes and dtypes of the part's tensors without reading elements. Returns the number of bytes
+// that fetch_part() fetches. Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) with tensor,
+// shape and expected shape, and Error(kUnsupported) for an unsupported dtype or a rank's part that splits a
+// packed word or a group.
 uint64_t check_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                     const CheckpointTensors& files);
 
-// Reads the pages that a checked part has of its tensors into memory. Throws as CheckpointTensors::fetch().
+// Loads the file pages of a checked part into memory. Throws as CheckpointTensors::fetch().
 void fetch_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                 const CheckpointTensors& files, const std::function<void(size_t bytes)>& fetched);
 
-// The weight of a checked part as its slot has it: views of the file where its layout is the kernels', else
-// copies. Throws Error(kCorruptFile) naming tensor and element for numbers that are not finite, and for
-// groups of inputs that are none; Error(kUnsupported) for values that attend does not have.
+// Reads the weight of a checked part in its slot's layout: a view of the file if kernels read the stored
+// layout, otherwise a copy. Throws Error(kCorruptFile) with tensor and element for numbers that are not
+// finite and for invalid group indices, and Error(kUnsupported) for unsupported values.
 LoadedPart read_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                      const CheckpointTensors& files);
 

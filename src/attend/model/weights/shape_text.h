@@ -1,4 +1,4 @@
-// The shapes of a file's tensors, for comparisons and messages. Internal to the model floor.
+// Shapes of stored tensors, for comparisons and messages. Internal to the model floor.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ using Shape = std::vector<int64_t>;
 inline Shape shape_of(const TensorView& view) { return {view.shape.begin(), view.shape.begin() + view.rank}; }
 
 // "[2, 32]"
-inline std::string text_of(std::span<const int64_t> shape) {
+inline std::string shape_string(std::span<const int64_t> shape) {
   std::string text = "[";
   for (size_t i = 0; i < shape.size(); ++i) text += (i ? ", " : "") + std::to_string(shape[i]);
   return text + "]";

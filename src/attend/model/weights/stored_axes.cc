@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-const Extent& extent_of(const StoredRange& range, StoredAxis::Kind kind) {
+const Extent& axis_extent(const StoredRange& range, StoredAxis::Kind kind) {
   return kind == StoredAxis::Kind::kExperts ? range.experts
          : kind == StoredAxis::Kind::kOuts  ? range.outs
                                             : range.ins;
@@ -45,13 +45,13 @@ StoredRange stored_range(const WeightSlot& slot, const WeightPart& part, bool sp
 
 Extent StoredAxis::indices(const StoredRange& range) const {
   if (kind == Kind::kOther) return {0, per_index, per_index};
-  const Extent& extent = extent_of(range, kind);
+  const Extent& extent = axis_extent(range, kind);
   return {extent.begin / per_index, ceil_div(extent.end, per_index), ceil_div(extent.total, per_index)};
 }
 
 bool StoredAxis::divides(const StoredRange& range) const {
   if (kind == Kind::kOther) return true;
-  const Extent& extent = extent_of(range, kind);
+  const Extent& extent = axis_extent(range, kind);
   if (is_shared && indices(range).size() == 1) return true;
   return extent.begin % per_index == 0 && (extent.end % per_index == 0 || extent.end == extent.total);
 }
@@ -65,13 +65,13 @@ Shape stored_shape(const StoredAxes& axes, const StoredRange& range) {
 void for_each_run(const StoredAxes& axes, const StoredRange& range,
                   const std::function<void(int64_t first, int64_t count)>& fn) {
   const std::vector<Extent> extents = indices(axes, range);
-  // A run has the indices of the last axis that is not whole, and all of the axes after it.
+  // A run covers the range of the last partial axis, and all axes after it.
   size_t num_outer = extents.size();
   while (num_outer > 0 && extents[num_outer - 1].is_whole()) --num_outer;
   if (num_outer > 0) --num_outer;
   int64_t run = 1;
   for (size_t axis = num_outer; axis < extents.size(); ++axis) run *= extents[axis].size();
-  int64_t inner = 1;  // elements of an index of the run's axis
+  int64_t inner = 1;  // elements per index of the run's axis
   for (size_t axis = num_outer + 1; axis < extents.size(); ++axis) inner *= extents[axis].total;
   const auto visit = [&](const auto& self, size_t axis, int64_t first) -> void {
     if (axis == extents.size()) return fn(first, run);

@@ -1,5 +1,5 @@
-// StoredAxes: where the outputs and inputs of a weight are in a stored tensor. Shapes that are expected, the
-// bytes that a part reads and the elements that it has all follow from them. Internal to the model floor.
+// StoredAxes: the axes of a stored tensor in terms of the weight's outputs and inputs. They determine the
+// expected shape, the bytes that a part reads and its elements. Internal to the model floor.
 #pragma once
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 
 namespace attend {
 
-// [begin, end) of `total`.
+// Range [begin, end) of `total` indices.
 struct Extent {
   int64_t begin = 0, end = 0, total = 0;
 
@@ -22,27 +22,27 @@ struct Extent {
   bool is_whole() const { return begin == 0 && end == total; }
 };
 
-// Matrix elements that a part has of its tensors.
+// Range of matrix elements in the stored tensors that belongs to a part.
 struct StoredRange {
   Extent experts, outs, ins;
 };
 
-// `splits_experts`: the tensors have an axis of experts, whose outputs count anew. A part has whole experts,
-// or outputs of one.
+// With `splits_experts`, the tensors have an axis of experts, and outputs are numbered per expert. A part has
+// whole experts, or outputs of one expert.
 StoredRange stored_range(const WeightSlot& slot, const WeightPart& part, bool splits_experts);
 
-// An axis of a stored tensor.
+// Axis of a stored tensor.
 struct StoredAxis {
   enum class Kind : uint8_t { kExperts, kOuts, kIns, kOther };
   Kind kind = Kind::kOther;
-  // Outputs or inputs of an index: 8 where words pack 8 codes, a group's of scales. kOther: the extent.
+  // Outputs or inputs per index: 8 if words pack 8 codes, the group size for scales. kOther: the extent.
   int64_t per_index = 1;
-  // A part may begin and end within one index: a scale serves any outputs and inputs of its block, while
-  // words are whole.
+  // Parts may begin and end within one index. True for scales, which apply to any part of their block; false
+  // for packed words.
   bool is_shared = false;
 
   Extent indices(const StoredRange& range) const;
-  // Returns true if the indices hold the range and nothing else, or are one shared index.
+  // Returns true if the indices cover exactly the range, or are one shared index.
   bool divides(const StoredRange& range) const;
 };
 using StoredAxes = std::vector<StoredAxis>;
@@ -63,8 +63,8 @@ Shape stored_shape(const StoredAxes& axes, const StoredRange& range);
 void for_each_run(const StoredAxes& axes, const StoredRange& range,
                   const std::function<void(int64_t first, int64_t count)>& fn);
 
-// The range of a contiguous tensor that has these axes: a view that shares its storage where the range is one
-// run, else a copy.
+// Returns the range of a contiguous tensor with these axes: a view that shares its storage if the range is
+// one run, otherwise a copy.
 Tensor slice(const Tensor& stored, const StoredAxes& axes, const StoredRange& range);
 
 }  // namespace attend

@@ -14,7 +14,7 @@ bool is_linear_layer(const WeightSlot& slot, const WeightPart& part) {
   return part.storage != WeightStorage::kPlain;
 }
 
-// Whether a tensor of the part says the group of each input, and they do not follow one another.
+// Returns whether the part has a tensor with the group of each input, and groups are not contiguous.
 bool is_reordered(const WeightSlot& slot, const WeightPart& part, const Quantization& kind,
                   const CheckpointTensors& files) {
   const auto name =
@@ -22,7 +22,7 @@ bool is_reordered(const WeightSlot& slot, const WeightPart& part, const Quantiza
   if (name == part.tensors.end() || kind.group_ins == 0) return false;
   const TensorEntry& entry = files.entry(*name);
   if (entry.dtype != DType::kI32 || entry.shape != std::vector<int64_t>{slot.columns}) return false;
-  // Each matrix has such a tensor: by the mapping, whose pages are large, all of the file would be read.
+  // Each matrix has such a tensor. Access through the mapping with its large pages would read the whole file.
   const std::string bytes = files.read(*name);
   std::vector<int32_t> groups(bytes.size() / sizeof(int32_t));
   std::memcpy(groups.data(), bytes.data(), groups.size() * sizeof(int32_t));
@@ -31,7 +31,7 @@ bool is_reordered(const WeightSlot& slot, const WeightPart& part, const Quantiza
   return false;
 }
 
-// Without groups of inputs the scales' shape says what shares one.
+// Returns the unit that shares a scale, from the scales' shape. For formats without groups of inputs.
 std::string scale_owner(const WeightSlot& slot, const WeightPart& part, const CheckpointTensors& files) {
   const auto name = std::ranges::find_if(
       part.tensors, [](const std::string& each) { return each.find("scale") != std::string::npos; });
@@ -52,7 +52,7 @@ StoredFormat format_in_files(const WeightSlot& slot, const WeightPart& part, con
     format.name = entry.dtype ? to_string(*entry.dtype) : entry.dtype_name;
     return format;
   }
-  Quantization kind = kind_of(quantization, part.kind);
+  Quantization kind = weight_kind(quantization, part.kind);
   kind.reorders = is_reordered(slot, part, kind, files);
   format.name = format_name(kind);
   if (kind.group_ins == 0) format.name += scale_owner(slot, part, files);
@@ -62,7 +62,7 @@ StoredFormat format_in_files(const WeightSlot& slot, const WeightPart& part, con
 StoredFormat dummy_format(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                           DType dtype) {
   const bool plain = part.storage == WeightStorage::kPlain;
-  const Quantization& kind = kind_of(quantization, part.kind);
+  const Quantization& kind = weight_kind(quantization, part.kind);
   const int64_t num_elements = part.rows * slot.columns;
   const double bytes = plain ? static_cast<double>(size_of(dtype)) : bytes_per_weight(kind);
   return {.name = plain ? std::string(to_string(dtype)) : format_name(kind),

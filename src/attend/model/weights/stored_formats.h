@@ -1,4 +1,4 @@
-// The formats in which a model's files have its linear layers.
+// Stored formats of a model's linear layers.
 #pragma once
 
 #include <span>
@@ -10,10 +10,10 @@
 
 namespace attend {
 
-// Of all linear layers, experts among them, and of heads and routers that are quantized: what is stored alike
-// counts as one, most elements first. Parts without all of their tensors are left out. `files`: those that
-// named the parts (loadable_model.h), of which headers and, for act-order, the groups of inputs are read;
-// nullptr: weights are made up (quantized_tensor.h), plain ones as `dtype`.
+// Lists the formats of all linear layers, including experts and quantized heads and routers. Each format is
+// one entry; the format with the most elements is first. Parts with missing tensors are skipped. `files`: the
+// checkpoint of the parts (loadable_model.h); only headers and, for act-order, the group indices are read.
+// With nullptr, weights are random (quantized_tensor.h), and those without quantization have `dtype`.
 std::vector<StoredFormat> stored_formats(std::span<const WeightSlot> slots, const Quantization& quantization,
                                          const CheckpointTensors* files, DType dtype);
 

@@ -1,4 +1,4 @@
-// Names of a decoder's tensors in a checkpoint.
+// Names of the tensors of a decoder in a checkpoint.
 #pragma once
 
 #include <span>
@@ -6,11 +6,11 @@
 
 namespace attend {
 
-// What the weights are called: "<layers>.<layer><part>.weight" and, where there is one, ".bias". Names of
-// what a model does not have are not read.
+// Weights have names "<layers>.<layer>.<part>.weight" and, with a bias, ".bias". Names of parts that the
+// model does not have are not used.
 struct DecoderNames {
   std::string_view embedding = "model.embed_tokens";
-  std::string_view positions = "";  // of LearnedPositions, and so the next two
+  std::string_view positions = "";  // this and the next two: LearnedPositions
   std::string_view token_types = "";
   std::string_view embedding_norm = "";
   std::string_view layers = "model.layers";
@@ -30,8 +30,8 @@ struct DecoderNames {
   std::string_view kv_b_proj = "self_attn.kv_b_proj";
   std::string_view q_norm = "self_attn.q_norm";
   std::string_view k_norm = "self_attn.k_norm";
-  std::string_view sinks = "self_attn.sinks";                         // the tensor's whole name
-  std::string_view attention_post_norm = "post_attention_layernorm";  // behind it, or of the stream there
+  std::string_view sinks = "self_attn.sinks";                         // full name of the tensor
+  std::string_view attention_post_norm = "post_attention_layernorm";  // norm after the sublayer or the sum
   std::string_view mlp_norm = "post_attention_layernorm";
   std::string_view gate_proj = "mlp.gate_proj";
   std::string_view up_proj = "mlp.up_proj";
@@ -43,21 +43,21 @@ struct DecoderNames {
   std::string_view expert_gate_proj = "gate_proj";
   std::string_view expert_up_proj = "up_proj";
   std::string_view expert_down_proj = "down_proj";
-  // Of all experts: "<experts>.<part>", and "_bias" behind it.
+  // Tensors with all experts: "<experts>.<part>" and "<experts>.<part>_bias".
   std::string_view fused_gate_up_proj = "gate_up_proj";
   std::string_view fused_down_proj = "down_proj";
-  std::string_view router_correction = "mlp.gate.e_score_correction_bias";  // the whole name
+  std::string_view router_correction = "mlp.gate.e_score_correction_bias";  // full name
   std::string_view shared_gate_proj = "mlp.shared_experts.gate_proj";
   std::string_view shared_up_proj = "mlp.shared_experts.up_proj";
   std::string_view shared_down_proj = "mlp.shared_experts.down_proj";
 };
 
-// A name that begins with `from` begins with `to` in a checkpoint.
+// Replaces the prefix `from` of a name by `to` in a checkpoint.
 struct WeightPrefix {
   std::string_view from, to;
 };
-// One way to name a model's tensors, whose parts a checkpoint may have under several prefixes: the first
-// prefix that fits a name counts, and a name that none fits stays.
+// Naming scheme of a checkpoint, with prefixes for the parts of a model. The first prefix that matches a name
+// applies. Names without a match stay unchanged.
 using WeightPrefixes = std::span<const WeightPrefix>;
 
 }  // namespace attend

@@ -15,7 +15,7 @@ std::function<void(std::span<const Weight>)> set_linears(std::vector<Linear>& in
   };
 }
 
-// Of the linears that set_linears() fills.
+// Sets the biases of the layers that set_linears() fills.
 std::function<void(std::span<const Weight>)> set_biases(std::vector<Linear>& into) {
   return [&into](std::span<const Weight> weights) {
     into.resize(weights.size());
@@ -30,7 +30,7 @@ WeightPart slot_part(std::string name, const SlotWriter::Part& part) {
           .is_replicated = part.is_replicated};
 }
 
-// Sets tensor_rows of parts that are rows of one tensor each, and their first rows.
+// Sets tensor_rows and first_row of parts that are rows of a common tensor.
 void set_tensor_rows(std::vector<WeightPart>& parts) {
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
     int64_t rows = 0;
@@ -42,7 +42,7 @@ void set_tensor_rows(std::vector<WeightPart>& parts) {
   }
 }
 
-// Rows or columns [first, second) of `size`, which are a rank's.
+// Returns a rank's rows or columns [first, second) of `size`.
 std::pair<int64_t, int64_t> rank_range(int64_t size, int64_t unit, bool is_replicated, int rank,
                                        int num_ranks, const std::string& name, std::string_view axis) {
   const int64_t num_units = size / unit;
@@ -55,8 +55,8 @@ std::pair<int64_t, int64_t> rank_range(int64_t size, int64_t unit, bool is_repli
     return {first, first + unit};
   }
   fail(ErrorCode::kUnsupported, name, ": ", size, " ", axis, " in units of ", unit, " on ", num_ranks,
-       " ranks: expected a number of units that ", num_ranks, " divides",
-       is_replicated ? ", or that divides it" : "");
+       " ranks: expected a number of units that is a multiple of ", num_ranks,
+       is_replicated ? " or divides it" : "");
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// WeightSlot: a matrix or vector that a model needs, which tensors of a checkpoint it is made of, and where
-// it goes.
+// WeightSlot: a matrix or vector of a model, with the tensors of a checkpoint that it consists of and the
+// callback that sets it in the model.
 #pragma once
 
 #include <functional>
@@ -14,76 +14,76 @@
 
 namespace attend {
 
-// What a weight is for, which says how it is made up and what a step costs.
+// Use of a weight. Determines its dummy values and its cost per step.
 enum class WeightUse : uint8_t {
-  kTable,   // rows are looked up
+  kTable,   // row lookup
   kLinear,  // multiplies every token
-  kRouter,  // the same, of a router, which checkpoints with quantized weights leave plain
-  kHead,    // multiplies the tokens whose logits are wanted
-  kBias,    // a vector of a linear layer
-  kNorm,    // a vector about 1
+  kRouter,  // multiplies every token; usually not quantized in quantized checkpoints
+  kHead,    // multiplies the tokens with requested logits
+  kBias,    // vector of a linear layer
+  kNorm,    // vector with values around 1
 };
 
-// Rows of a slot that are rows of one tensor of the checkpoint. A tensor that holds several matrices, such as
-// those of q, k and v, is several parts.
+// Rows of a slot that are rows of one tensor of the checkpoint. A tensor with several matrices, such as q, k
+// and v, is several parts.
 struct WeightPart {
   std::string name;  // "model.layers.0.self_attn.q_proj.weight"
   int64_t rows = 0;
-  // Row of the tensor that is the part's first, and rows of the tensor, those of experts one after another.
-  // A tensor_rows of 0: the tensor has the part's rows and no others.
+  // Index of the part's first row in the tensor, and number of rows of the tensor (of all experts). If
+  // tensor_rows is 0, the tensor has exactly the part's rows.
   int64_t first_row = 0, tensor_rows = 0;
-  // Rows that ranks do not divide further: a head's.
+  // Rows that stay on one rank: those of a head.
   int64_t unit_rows = 1;
-  // Several ranks have the same unit where there are fewer units than ranks: heads of K and V.
+  // If there are fewer units than ranks, several ranks have the same unit: heads of K and V.
   bool is_replicated = false;
-  // How the checkpoint stores it, and the tensors of a part that it does not store plain
-  // (quantized_tensor.h).
+  // Stored format, and names of the tensors of a quantized part (quantized_tensor.h).
   WeightStorage storage = WeightStorage::kPlain;
   std::vector<std::string> tensors = {};
-  size_t kind = 0;  // of the files' quantization
+  size_t kind = 0;  // index for weight_kind() of the files' quantization
 
   std::span<const std::string> tensor_names() const {
     return storage == WeightStorage::kPlain ? std::span(&name, 1) : std::span(tensors);
   }
 };
 
-// How the tensor of a part holds its rows and columns.
+// Layout of rows and columns in the tensor of a part.
 enum class StoredLayout : uint8_t {
   kRows,           // [rows, columns]; a vector: [rows]
-  kExpertRows,     // [num_experts, rows of one, columns]; vectors: [num_experts, rows of one]
-  kExpertColumns,  // [num_experts, columns, rows of one]: transposed when it is loaded
+  kExpertRows,     // [num_experts, rows per expert, columns]; vectors: [num_experts, rows per expert]
+  kExpertColumns,  // [num_experts, columns, rows per expert]: transposed at load
 };
 
 struct WeightSlot {
-  // Rows of the slot, one part after another. A device with memory of its own joins them; where weights stay
-  // in their file each part stays what it is.
+  // Consecutive rows of the slot. On a device with its own memory, parts are joined. With mapped weights,
+  // each part stays separate.
   std::vector<WeightPart> parts = {};
-  // The parts of a file that has a tensor of each expert, where others have one of all. Empty: no file does.
+  // Alternative parts for files with one tensor per expert instead of one for all. Empty: no alternative.
   std::vector<WeightPart> parts_per_expert = {};
-  int64_t columns = 0;  // 0: a vector
-  // Column of the tensors that is the slot's first, and columns of the tensors. 0: they have the slot's.
+  int64_t columns = 0;  // 0: vector
+  // Index of the slot's first column in the tensors, and columns of the tensors. 0: same as the slot.
   int64_t first_column = 0, tensor_columns = 0;
-  int64_t unit_columns = 1;  // that ranks do not divide further
+  int64_t unit_columns = 1;  // columns that stay on one rank
   WeightUse use = WeightUse::kLinear;
-  ShardAxis shard = ShardAxis::kNone;  // by which ranks divide it; shard() divides it
-  // A norm that is stored around 0 and multiplies by 1 + weight. It is placed as that sum, in float32: in
-  // bfloat16 a small weight would vanish beside the 1.
+  ShardAxis shard = ShardAxis::kNone;  // axis that ranks divide; applied by shard()
+  // Norm with weights around 0 that multiplies by 1 + weight. Loaded as this sum in float32: in bfloat16 the
+  // sum would round small weights away.
   bool zero_centered = false;
-  // A norm whose weights are multiplied by this where they are placed, in float32 if it is not 1.
+  // Multiplies the weights of a norm at load. If it is not 1, the result is in float32.
   float scale = 1.0f;
-  // A vector that is placed in float32, whatever the other weights are.
+  // Loads the vector in float32, regardless of the dtype of other weights.
   bool in_f32 = false;
   StoredLayout layout = StoredLayout::kRows;
-  // Multiplied head by head, by kernels that take elements: a quantized one is placed as float32.
+  // Loads a quantized weight as float32. For weights that are multiplied per head, by kernels without
+  // quantized formats.
   bool dequantize_on_load = false;
-  // The rows are those of so many experts, one after another, of which a token meets experts_per_token. 1 of
-  // 1: every token meets all rows.
+  // Number of experts with consecutive rows, and number of them that run for a token. 1 and 1: all rows apply
+  // to every token.
   int num_experts = 1, experts_per_token = 1;
-  // Hands the model its weights: one of the whole, or one of each part. Of a vector data alone counts.
+  // Sets the weights in the model: one joined weight, or one per part. For a vector, only `data` is set.
   std::function<void(std::span<const Weight>)> place = {};
 
   int64_t rows() const;
-  // Of what is placed where weights are `dtype`.
+  // Dtype in memory if weights are loaded as `dtype`.
   DType loaded_dtype(DType dtype) const {
     return zero_centered || scale != 1.0f || in_f32 ? DType::kF32 : dtype;
   }
@@ -96,45 +96,45 @@ struct WeightSlot {
   std::vector<int64_t> shape_of_rows(int64_t num_rows) const;
 };
 
-// Returns the slot as rank `rank` of `num_ranks` loads it: by slot.shard its rows of each part, its columns,
-// or all. Parts whose rows follow each other in a tensor become one, so that a single rank has one part of
-// each tensor. Throws Error(kUnsupported) naming the tensor where units can not be divided evenly.
+// Returns the slot as rank `rank` of `num_ranks` loads it: its rows of each part, its columns, or all of it,
+// depending on slot.shard. Parts with consecutive rows of a tensor are merged, so a single rank has one part
+// per tensor. If units cannot be divided evenly, throws Error(kUnsupported) with the tensor.
 WeightSlot shard(WeightSlot slot, int rank, int num_ranks);
 
-// Writes the slots of a module, whose tensors have names with a common prefix. What slots are placed into
-// outlives them and stays where it is.
+// Writes the slots of a module with a common prefix of tensor names. The targets of slots must outlive them
+// and keep their addresses.
 class SlotWriter {
  public:
   SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, bool zero_centered_norms = false)
       : prefix_(std::move(prefix)), slots_(slots), zero_centered_norms_(zero_centered_norms) {}
 
-  // A part of a linear layer: "<prefix><name>.weight" and, where there is one, ".bias". Parts of one name
-  // are rows of one tensor, in this order.
+  // Part of a linear layer: "<prefix><name>.weight" and, with a bias, ".bias". Parts with the same name are
+  // rows of one tensor, in this order.
   struct Part {
     std::string_view name;
     int64_t out_features;
-    int64_t unit = 1;  // as WeightPart::unit_rows
+    int64_t unit = 1;  // same as WeightPart::unit_rows
     bool is_replicated = false;
   };
   struct Inputs {
-    Inputs(int64_t num_features, int64_t rank_unit = 1)  // NOLINT: a number of features is enough
+    Inputs(int64_t num_features, int64_t rank_unit = 1)  // NOLINT: implicit from a number of features
         : features(num_features), unit(rank_unit) {}
-    int64_t features, unit;  // unit: as WeightSlot::unit_columns
+    int64_t features, unit;  // unit: same as WeightSlot::unit_columns
   };
 
   void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // "<prefix><name>.weight" and ".bias".
   void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
-  // "<prefix><name>", a bias that is placed in float32.
+  // "<prefix><name>": a bias that is loaded in float32.
   void vector_in_f32(std::string_view name, int64_t size, TensorView& into,
                      ShardAxis shard = ShardAxis::kNone);
-  // [rows, columns] of kTable or kHead.
+  // Matrix [rows, columns] for kTable or kHead.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
-  // `into` gets one Linear, or one of each part.
+  // Fills `into` with one Linear, or one per part.
   void linear(std::initializer_list<Part> parts, Inputs inputs, bool bias, ShardAxis shard,
               std::vector<Linear>& into, bool dequantize_on_load = false, WeightUse use = WeightUse::kLinear);
-  // The same of experts, without biases: "<prefix><experts>.<expert>.<part>.weight", the parts of expert 0,
-  // those of expert 1, ...
+  // Same for experts, without biases: "<prefix><experts>.<expert>.<part>.weight", first the parts of expert
+  // 0, then those of expert 1, ...
   struct Experts {
     std::string_view name;
     int num_experts;
@@ -142,9 +142,9 @@ class SlotWriter {
   };
   void experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
                ShardAxis shard, std::vector<Linear>& into);
-  // The same of experts that share a tensor: "<prefix><experts>.<part>" as of StoredLayout::kExpertColumns,
-  // and "<prefix><experts>.<part>_bias" [num_experts, out_features]. `parts`: an expert's, of one name.
-  // `parts_of_one`: those of a file that has tensors as experts() does.
+  // Same for experts that share a tensor: "<prefix><experts>.<part>" with StoredLayout::kExpertColumns, and
+  // "<prefix><experts>.<part>_bias" [num_experts, out_features]. `parts`: parts of one expert, with the same
+  // name. `parts_of_one`: parts in a file with separate tensors per expert, as in experts().
   void fused_experts(const Experts& experts, std::initializer_list<Part> parts,
                      std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
                      ShardAxis shard, std::vector<Linear>& into);
@@ -160,7 +160,7 @@ class SlotWriter {
   bool zero_centered_norms_;
 };
 
-// Bytes of all plain parts in an arena where weights are `dtype`.
+// Arena bytes of all parts without quantization if weights are loaded as `dtype`.
 size_t num_bytes(std::span<const WeightSlot> slots, DType dtype);
 
 }  // namespace attend

@@ -8,7 +8,7 @@ using Kind = AnswerPart::Kind;
 class TextParser final : public AnswerParser {
  public:
   void push(std::string_view text, AnswerParts& parts) override { parts.add(Kind::kText, text); }
-  void finish(AnswerParts&) override {}
+  void finish(AnswerParts&, bool) override {}
 };
 
 }  // namespace

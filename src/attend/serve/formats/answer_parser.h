@@ -37,8 +37,9 @@ class AnswerParser {
  public:
   virtual ~AnswerParser() = default;
   virtual void push(std::string_view text, AnswerParts& parts) = 0;
-  // Ends the text and emits what was held back.
-  virtual void finish(AnswerParts& parts) = 0;
+  // Ends the text and emits what was held back. If the model ended it, `complete` is true, and a call without
+  // closing brackets is completed; a text that was cut off ends with the arguments that were generated.
+  virtual void finish(AnswerParts& parts, bool complete) = 0;
 };
 
 // Result of reading a call so far.

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "attend/checkpoint/parse_json.h"
 #include "attend/serve/formats/held_back.h"
 
 namespace attend::serve {
@@ -14,18 +13,26 @@ std::optional<std::string> parse_json_string(const std::string& json) {
   return value.get<std::string>();
 }
 
+// Returns the JSON object that a value of "arguments" means, which is not an object itself.
+std::string to_arguments(const std::string& value) {
+  if (value == "null") return "{}";
+  const std::optional<std::string> text = parse_json_string(value);
+  if (!text) return value;
+  LiteralReader inner;
+  inner.push(*text);
+  std::string json = inner.release() + inner.close();
+  return json.empty() ? "{}" : json;
+}
+
 }  // namespace
 
 size_t JsonCall::push(std::string_view text) {
   size_t num_read = 0;
   while (num_read < text.size() && state_ == State::kOpen) {
-    const char byte = text[num_read];
     const bool was_named = name_.has_value();
-    while (state_ == State::kOpen && !take(byte)) {
-    }
-    if (state_ == State::kFailed) break;
-    raw_ += byte;
-    ++num_read;
+    const size_t used = take(text[num_read]);
+    raw_.append(text.substr(num_read, used));
+    num_read += used;
     if (name_.has_value() && !was_named) break;
   }
   return num_read;
@@ -33,98 +40,87 @@ size_t JsonCall::push(std::string_view text) {
 
 std::string JsonCall::release_arguments() { return std::exchange(arguments_, {}); }
 
-bool JsonCall::take(char byte) {
+std::string JsonCall::close() {
+  if (state_ != State::kOpen && has_arguments_ && !passes_on_) return {};
+  if (state_ == State::kDone) return {};
+  state_ = State::kDone;
+  if (passes_on_) return literal_.close();
+  if (place_ == Place::kInValue && role_ == Role::kArguments) return to_arguments(value_ + literal_.close());
+  return has_arguments_ && place_ != Place::kValue ? "" : "{}";
+}
+
+// Returns 0 if the state has changed and the byte is to be taken again.
+size_t JsonCall::take(char byte) {
   switch (place_) {
     case Place::kStart:
-      if (is_space(byte)) return true;
-      if (byte != '{') fail();
+      if (is_space(byte)) return 1;
+      if (byte != '{') return fail();
       place_ = Place::kKey;
-      return true;
+      return 1;
     case Place::kKey:
-      if (is_space(byte) || byte == ',') return true;
-      if (byte == '"') {
-        key_.assign(1, byte);
+      if (is_space(byte) || byte == ',') return 1;
+      if (byte == '"' || byte == '\'') {
+        literal_ = LiteralReader();
+        key_.clear();
         place_ = Place::kInKey;
-      } else if (byte == '}' && name_) {
-        if (!has_arguments_) arguments_ += "{}";
-        state_ = State::kDone;
-      } else {
-        fail();
+        return 0;
       }
-      return true;
+      if (byte != '}' || !name_) return fail();
+      if (!has_arguments_) arguments_ += "{}";
+      state_ = State::kDone;
+      return 1;
     case Place::kInKey:
-      key_ += byte;
-      if (escaped_)
-        escaped_ = false;
-      else if (byte == '\\')
-        escaped_ = true;
-      else if (byte == '"')
-        place_ = Place::kColon;
-      return true;
-    case Place::kColon:
-      if (is_space(byte)) return true;
-      if (byte != ':') fail();
-      place_ = Place::kValue;
-      return true;
-    case Place::kValue:
-      if (is_space(byte)) return true;
-      begin_value(byte);
-      return true;
     case Place::kInValue:
-      return consume_value_byte(byte);
+      return take_literal(byte);
+    case Place::kColon:
+      if (is_space(byte)) return 1;
+      if (byte != ':') return fail();
+      place_ = Place::kValue;
+      return 1;
+    case Place::kValue:
+      if (is_space(byte)) return 1;
+      begin_value(byte);
+      return 0;
     case Place::kAfterValue:
-      if (is_space(byte)) return true;
-      if (byte != ',' && byte != '}') fail();
+      if (is_space(byte)) return 1;
+      if (byte != ',' && byte != '}') return fail();
       place_ = Place::kKey;
-      return byte == ',';
+      return byte == ',' ? 1 : 0;
   }
-  return true;
+  return fail();
+}
+
+size_t JsonCall::take_literal(char byte) {
+  const size_t used = literal_.push({&byte, 1});
+  std::string json = literal_.release();
+  if (place_ == Place::kInKey)
+    key_ += json;
+  else if (passes_on_)
+    arguments_ += json;
+  else if (role_ != Role::kOther)
+    value_ += json;
+  if (literal_.state() == LiteralReader::State::kFailed) return fail();
+  if (literal_.state() == LiteralReader::State::kDone) {
+    if (place_ == Place::kInKey)
+      place_ = Place::kColon;
+    else
+      end_value();
+  }
+  return used;
 }
 
 void JsonCall::begin_value(char byte) {
   const std::string key = parse_json_string(key_).value_or("");
-  role_ = key == "name"                               ? Role::kName
+  role_ = key == "name" || key == "tool_name"         ? Role::kName
           : key == "arguments" || key == "parameters" ? Role::kArguments
                                                       : Role::kOther;
   // The first occurrence of each key counts.
   if ((role_ == Role::kName && name_) || (role_ == Role::kArguments && has_arguments_)) role_ = Role::kOther;
   if (role_ == Role::kArguments) has_arguments_ = true;
   value_.clear();
-  depth_ = 0;
-  in_string_ = escaped_ = false;
-  is_object_ = byte == '{';
-  is_scalar_ = byte != '{' && byte != '[' && byte != '"';
+  literal_ = LiteralReader();
+  passes_on_ = role_ == Role::kArguments && byte == '{';
   place_ = Place::kInValue;
-  if (byte == ',' || byte == '}' || byte == ']' || byte == ':') return fail();
-  consume_value_byte(byte);
-}
-
-bool JsonCall::consume_value_byte(char byte) {
-  if (is_scalar_ && (byte == ',' || byte == '}' || is_space(byte))) {
-    end_value();
-    return false;
-  }
-  // Arguments that are an object are passed on immediately.
-  if (role_ == Role::kArguments && is_object_)
-    arguments_ += byte;
-  else if (role_ != Role::kOther)
-    value_ += byte;
-  if (in_string_) {
-    if (escaped_)
-      escaped_ = false;
-    else if (byte == '\\')
-      escaped_ = true;
-    else if (byte == '"')
-      in_string_ = false;
-  } else if (byte == '"') {
-    in_string_ = true;
-  } else if (byte == '{' || byte == '[') {
-    ++depth_;
-  } else if (byte == '}' || byte == ']') {
-    --depth_;
-  }
-  if (!is_scalar_ && depth_ == 0 && !in_string_) end_value();
-  return true;
 }
 
 void JsonCall::end_value() {
@@ -132,12 +128,10 @@ void JsonCall::end_value() {
   if (role_ == Role::kName) {
     name_ = parse_json_string(value_);
     if (!name_) fail();
-  } else if (role_ == Role::kArguments && !value_.empty()) {
-    if (value_ == "null")
-      arguments_ += "{}";
-    else
-      arguments_ += parse_json_string(value_).value_or(value_);
+  } else if (role_ == Role::kArguments && !passes_on_) {
+    arguments_ += to_arguments(value_);
   }
+  passes_on_ = false;
 }
 
 CallRead JsonCallReader::read(std::string& pending, AnswerParts& parts) {
@@ -151,7 +145,10 @@ CallRead JsonCallReader::read(std::string& pending, AnswerParts& parts) {
   }
   if (emitted_) parts.add(AnswerPart::Kind::kArguments, call_.release_arguments());
   if (call_.state() == JsonCall::State::kOpen) return CallRead::kMore;
-  if (call_.state() == JsonCall::State::kFailed && !emitted_) return put_back(pending);
+  if (call_.state() == JsonCall::State::kFailed) {
+    if (!emitted_) return put_back(pending);
+    close(parts);
+  }
   return CallRead::kDone;
 }
 

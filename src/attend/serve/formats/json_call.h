@@ -7,11 +7,12 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/serve/formats/literal_reader.h"
 #include "attend/serve/formats/tool_format.h"
 
 namespace attend::serve {
 
-// Arguments are returned as written by the model. "parameters" is an alias of "arguments". If the arguments
+// Keys of the name: "name" or "tool_name"; of the arguments: "arguments" or "parameters". If the arguments
 // are a string that contains JSON, as some models write them, the string's content is returned.
 class JsonCall {
  public:
@@ -25,6 +26,8 @@ class JsonCall {
   const std::optional<std::string>& name() const { return name_; }
   // Returns the JSON of the arguments that was read since the last call, in order.
   std::string release_arguments();
+  // Ends the text: returns the JSON that completes the arguments.
+  std::string close();
   // Returns all text read so far.
   const std::string& raw() const { return raw_; }
 
@@ -32,23 +35,25 @@ class JsonCall {
   enum class Place { kStart, kKey, kInKey, kColon, kValue, kInValue, kAfterValue };
   enum class Role { kName, kArguments, kOther };
 
-  // Returns false if the byte belongs to the text after the value.
-  bool take(char byte);
-  bool consume_value_byte(char byte);
+  // Returns the number of bytes read: 0 or 1.
+  size_t take(char byte);
+  size_t take_literal(char byte);
   void begin_value(char byte);
   void end_value();
-  void fail() { state_ = State::kFailed; }
+  size_t fail() {
+    state_ = State::kFailed;
+    return 0;
+  }
 
   State state_ = State::kOpen;
   Place place_ = Place::kStart;
   Role role_ = Role::kOther;
+  LiteralReader literal_;  // key or value that is being read
   std::string raw_, key_, value_;
   std::string arguments_;  // not released yet
   bool has_arguments_ = false;
+  bool passes_on_ = false;  // the value is an object of arguments, which is passed on while it is read
   std::optional<std::string> name_;
-  // State of the value that is being read.
-  int depth_ = 0;
-  bool in_string_ = false, escaped_ = false, is_scalar_ = false, is_object_ = false;
 };
 
 // Reads one JSON call: emits the name when it is a tool's name, and the arguments while they arrive.
@@ -58,6 +63,8 @@ class JsonCallReader {
 
   // Removes what it reads from the front of `pending`. If the text is not a call, restores `pending`.
   CallRead read(std::string& pending, AnswerParts& parts);
+  // Ends the text of a call that was emitted.
+  void close(AnswerParts& parts) { parts.add(AnswerPart::Kind::kArguments, call_.close()); }
   bool emitted() const { return emitted_; }
   const std::string& raw() const { return call_.raw(); }
 

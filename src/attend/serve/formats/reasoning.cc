@@ -13,24 +13,31 @@ using Kind = AnswerPart::Kind;
 
 class ReasoningParser final : public AnswerParser {
  public:
-  ReasoningParser(const ReasoningFormat& format, bool inside, std::unique_ptr<AnswerParser> rest)
-      : format_(format), inside_(inside), rest_(std::move(rest)) {}
+  ReasoningParser(const ReasoningFormat& format, bool inside,
+                  std::function<std::unique_ptr<AnswerParser>()> make_rest, const Texts& call_opens)
+      : format_(format),
+        inside_(inside),
+        make_rest_(std::move(make_rest)),
+        call_opens_(call_opens),
+        rest_(make_rest_()) {}
 
   void push(std::string_view text, AnswerParts& parts) override {
     if (place_ == Place::kAfter && !after_tag_) return rest_->push(text, parts);
     pending_ += text;
     if (place_ == Place::kStart) begin();
-    if (place_ == Place::kInside) parse_reasoning(parts);
+    while (place_ == Place::kInside && read_reasoning(parts)) {
+    }
     if (place_ == Place::kAfter) go_on(parts);
   }
 
-  void finish(AnswerParts& parts) override {
+  void finish(AnswerParts& parts, bool complete) override {
+    if (place_ == Place::kInside && finish_trial(parts, complete)) return;
     if (place_ == Place::kInside || (place_ == Place::kStart && inside_))
       parts.add(Kind::kReasoning, pending_);
     else if (!pending_.empty() && !after_tag_)
       rest_->push(pending_, parts);
     pending_.clear();
-    rest_->finish(parts);
+    rest_->finish(parts, complete);
   }
 
  private:
@@ -39,28 +46,94 @@ class ReasoningParser final : public AnswerParser {
   // If the prompt opened the tag, the model may repeat the opening tag.
   void begin() {
     const std::string_view text = trim_front(pending_);
-    if (text.starts_with(format_.open)) {
-      pending_ = text.substr(format_.open.size());
+    const std::string_view open = format_.open;
+    if (text.starts_with(open)) {
+      pending_ = text.substr(open.size());
       place_ = Place::kInside;
-    } else if (!format_.open.starts_with(text)) {
+    } else if (!open.starts_with(text)) {
       place_ = inside_ ? Place::kInside : Place::kAfter;
     }
   }
 
-  void parse_reasoning(AnswerParts& parts) {
+  // Returns true if parsing goes on without more text.
+  bool read_reasoning(AnswerParts& parts) {
     if (!has_content_) {
       pending_ = trim_front(pending_);
       has_content_ = !pending_.empty();
     }
     const size_t close = pending_.find(format_.close);
-    const size_t end =
+    size_t end =
         close != std::string::npos ? close : pending_.size() - num_held_back(pending_, format_.close);
+    const size_t call = find_call_open(end);
+    if (call < end) return try_call(call, parts);
     const size_t size = trimmed_size(pending_, end);
-    parts.add(Kind::kReasoning, std::string_view(pending_).substr(0, size));
-    pending_.erase(0, close != std::string::npos ? close + format_.close.size() : size);
-    if (close == std::string::npos) return;
+    add_reasoning(size, parts);
+    if (close == std::string::npos || end < close) return false;
+    pending_.erase(0, pending_.find(format_.close) + format_.close.size());
     place_ = Place::kAfter;
     after_tag_ = true;
+    return false;
+  }
+
+  void add_reasoning(size_t size, AnswerParts& parts) {
+    const std::string_view text = std::string_view(pending_).substr(0, size);
+    parts.add(Kind::kReasoning, text);
+    if (const size_t content = text.find_last_not_of(" \t\r"); content != text.npos)
+      begins_line_ = text[content] == '\n';
+    pending_.erase(0, size);
+  }
+
+  bool begins_line(size_t at) const {
+    const size_t content = at == 0 ? std::string::npos : pending_.find_last_not_of(" \t\r", at - 1);
+    return content == std::string::npos ? begins_line_ : pending_[content] == '\n';
+  }
+
+  // Returns the place of an opener that begins a line. Reduces `end` if the text may end within one.
+  size_t find_call_open(size_t& end) const {
+    size_t first = std::string::npos;
+    for (const std::string_view open : call_opens_) {
+      for (size_t at = pending_.find(open); at < end; at = pending_.find(open, at + 1))
+        if (begins_line(at)) {
+          first = std::min(first, at);
+          break;
+        }
+      end = std::min(end, pending_.size() - num_held_back(pending_, open));
+    }
+    return first;
+  }
+
+  // Reads a possible call with a parser of its own, which is kept if the text is a call.
+  bool try_call(size_t at, AnswerParts& parts) {
+    add_reasoning(trimmed_size(pending_, at), parts);
+    const std::string text(trim_front(pending_));
+    std::unique_ptr<AnswerParser> trial = make_rest_();
+    AnswerParts read;
+    trial->push(text, read);
+    if (read.all().empty()) return false;
+    if (read.all().front().kind != Kind::kCall) {
+      // The opener is part of the reasoning.
+      add_reasoning(pending_.size() - text.size() + 1, parts);
+      return true;
+    }
+    rest_ = std::move(trial);
+    for (const AnswerPart& part : read.all()) parts.add(part.kind, part.text);
+    pending_.clear();
+    place_ = Place::kAfter;
+    return false;
+  }
+
+  // At the end of the text, a call that was held back is complete or is reasoning.
+  bool finish_trial(AnswerParts& parts, bool complete) {
+    size_t end = pending_.size();
+    const size_t call = find_call_open(end);
+    if (call == std::string::npos) return false;
+    std::unique_ptr<AnswerParser> trial = make_rest_();
+    AnswerParts read;
+    trial->push(std::string_view(pending_).substr(call), read);
+    trial->finish(read, complete);
+    if (read.all().empty() || read.all().front().kind != Kind::kCall) return false;
+    for (const AnswerPart& part : read.all()) parts.add(part.kind, part.text);
+    return true;
   }
 
   void go_on(AnswerParts& parts) {
@@ -72,10 +145,13 @@ class ReasoningParser final : public AnswerParser {
 
   const ReasoningFormat& format_;
   bool inside_;
+  std::function<std::unique_ptr<AnswerParser>()> make_rest_;
+  Texts call_opens_;
   std::unique_ptr<AnswerParser> rest_;
   Place place_ = Place::kStart;
   std::string pending_;
   bool has_content_ = false;  // reasoning other than spaces has arrived
+  bool begins_line_ = true;   // the pending text begins a line, except for spaces
   bool after_tag_ = false;    // only spaces have arrived since the closing tag
 };
 
@@ -109,6 +185,11 @@ class ReasoningMask final : public TokenMask {
       text_.erase(0, text_.size() - format_.close.size());
   }
 
+  bool ready() override { return place_ == Place::kInside || mask_->ready(); }
+  bool wait_for(std::chrono::microseconds timeout) override {
+    return place_ == Place::kInside || mask_->wait_for(timeout);
+  }
+
   std::shared_ptr<TokenMask> fork() const override {
     return std::make_shared<ReasoningMask>(format_, mask_->fork(), tokenizer_, inside_at_start_);
   }
@@ -126,26 +207,54 @@ class ReasoningMask final : public TokenMask {
   std::string text_;  // last bytes of the reasoning
 };
 
-constexpr std::string_view kThinkNames[] = {"deepseek-r1", "deepseek_r1", "qwen3", "qwen3-thinking"};
+constexpr ReasoningFormat kReasoningFormats[] = {
+    {.names = {"qwen3",       "qwen3-thinking", "deepseek-r1", "deepseek_r1", "deepseek-v3", "deepseek_v3",
+               "glm45",       "glm47",          "kimi_k2",     "minimax",     "minimax_m2",  "step3",
+               "deepseek-v4", "deepseek_v4",    "ernie45",     "holo2",       "interns1",    "mimo",
+               "nemotron_3",  "nemotron_v3",    "olmo3",       "step3p5",     "hunyuan_a13b"},
+     .open = "<think>",
+     .close = "</think>"},
+    {.names = {"gpt-oss", "openai_gptoss"},
+     .open = "<|channel|>analysis<|message|>",
+     .close = "<|end|>",
+     .special = true,
+     .channels = true},
+    {.names = {"mistral"}, .open = "[THINK]", .close = "[/THINK]", .special = true},
+    {.names = {"kimi"}, .open = "◁think▷", .close = "◁/think▷"},
+    {.names = {"gemma4"}, .open = "<|channel>thought\n", .close = "<channel|>", .special = true},
+    {.names = {"seed_oss"}, .open = "<seed:think>", .close = "</seed:think>", .special = true},
+    {.names = {"cohere_command3", "cohere_command4"},
+     .open = "<|START_THINKING|>",
+     .close = "<|END_THINKING|>",
+     .special = true},
+    {.names = {"minimax-m3", "minimax_m3"}, .open = "<mm:think>", .close = "</mm:think>"},
+    {.names = {"granite"}, .open = "Here is my thought process:", .close = "Here is my response:"},
+};
 
 }  // namespace
 
-constexpr ReasoningFormat kThinkFormat = {.names = kThinkNames, .open = "<think>", .close = "</think>"};
+std::span<const ReasoningFormat> reasoning_formats() { return kReasoningFormats; }
 
 const ReasoningFormat& parse_reasoning_format(std::string_view name) {
-  if (std::ranges::find(kThinkFormat.names, name) == kThinkFormat.names.end())
-    fail(ErrorCode::kInvalidArgument, "--reasoning-parser ", name,
-         ": expected deepseek-r1, qwen3 or qwen3-thinking, which read <think>...</think>");
-  return kThinkFormat;
+  std::string all_names;
+  for (const ReasoningFormat& format : kReasoningFormats)
+    for (const std::string_view known : format.names) {
+      if (known == name) return format;
+      all_names += (all_names.empty() ? "" : ", ") + std::string(known);
+    }
+  fail(ErrorCode::kInvalidArgument, "--reasoning-parser ", name, ": expected none or one of ", all_names);
 }
 
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt) {
-  return prompt.substr(0, trimmed_size(prompt, prompt.size())).ends_with(format.open);
+  if (format.channels) return false;
+  const std::string_view open = format.open.substr(0, trimmed_size(format.open, format.open.size()));
+  return prompt.substr(0, trimmed_size(prompt, prompt.size())).ends_with(open);
 }
 
 std::unique_ptr<AnswerParser> make_reasoning_parser(const ReasoningFormat& format, bool inside,
-                                                    std::unique_ptr<AnswerParser> rest) {
-  return std::make_unique<ReasoningParser>(format, inside, std::move(rest));
+                                                    std::function<std::unique_ptr<AnswerParser>()> make_rest,
+                                                    const Texts& call_opens) {
+  return std::make_unique<ReasoningParser>(format, inside, std::move(make_rest), call_opens);
 }
 
 std::shared_ptr<TokenMask> make_reasoning_mask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask,

@@ -2,33 +2,41 @@
 // answer, and the mask that starts a grammar after it.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string_view>
 
 #include "attend/engine/generation_request.h"
 #include "attend/serve/formats/answer_parser.h"
+#include "attend/serve/formats/tool_format.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
 namespace attend::serve {
 
 struct ReasoningFormat {
-  std::span<const std::string_view> names;  // for --reasoning-parser, with SGLang's names
-  std::string_view open, close;
+  Texts names = {};  // for --reasoning-parser: the preferred name first, then others of SGLang and vLLM
+  std::string_view open = {}, close = {};
+  bool special = false;   // the tags are special tokens, so that they must be part of the decoded text
+  bool channels = false;  // gpt-oss: reasoning is a channel, which the parser of calls reads
+
+  std::string_view name() const { return names.front(); }
 };
 
-// Format <think>...</think>.
-extern const ReasoningFormat kThinkFormat;
-
-// Throws Error(kInvalidArgument) for an unknown name.
+// All formats; the first is <think>...</think>.
+std::span<const ReasoningFormat> reasoning_formats();
+// Throws Error(kInvalidArgument) that lists all names for an unknown name.
 const ReasoningFormat& parse_reasoning_format(std::string_view name);
 // Returns true if the prompt ends with the opening tag, so that the answer starts with reasoning.
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
-// Text between the tags becomes reasoning; the other text is passed to `rest`. `inside`: the prompt opened
-// the tag, so all text before the closing tag is reasoning. `format` outlives the parser.
+// Text between the tags becomes reasoning; the other text is passed to a parser that `make_rest` returns.
+// `inside`: the prompt opened the tag, so all text before the closing tag is reasoning. `call_opens`: if one
+// of these begins a line of the reasoning and a call follows, the reasoning ends there. `format` outlives the
+// parser.
 std::unique_ptr<AnswerParser> make_reasoning_parser(const ReasoningFormat& format, bool inside,
-                                                    std::unique_ptr<AnswerParser> rest);
+                                                    std::function<std::unique_ptr<AnswerParser>()> make_rest,
+                                                    const Texts& call_opens = {});
 // Allows every token until the closing tag has been generated, and after it the tokens that `mask` allows.
 // `inside`: the prompt opened the tag. Otherwise the model may open it or start with text that the grammar
 // allows.

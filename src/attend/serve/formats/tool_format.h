@@ -1,7 +1,9 @@
-// ToolFormat: record of how a family of models writes tool calls. A new format is a file that defines a
-// record, and a row of the list in tool_format.cc.
+// ToolFormat: record of how a family of models writes tool calls. CallParser interprets records, and
+// tool_grammar() derives grammars from them. A new format is a record in tool_formats.cc.
 #pragma once
 
+#include <array>
+#include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,35 +19,83 @@ namespace attend::serve {
 // Tool that a model may call.
 struct Tool {
   std::string name;
-  Json parameters;  // JSON schema; an empty object if the request has none
+  Json parameters;      // JSON schema; an empty object if the request has none
+  bool strict = false;  // the arguments must follow the schema, also if the model chooses whether it calls
+};
+
+// List of texts in a record.
+class Texts {
+ public:
+  static constexpr size_t kMaxTexts = 24;
+
+  constexpr Texts() = default;
+  constexpr Texts(std::initializer_list<std::string_view> texts) {
+    for (const std::string_view text : texts) texts_.at(size_++) = text;
+  }
+  constexpr const std::string_view* begin() const { return texts_.data(); }
+  constexpr const std::string_view* end() const { return texts_.data() + size_; }
+  constexpr std::string_view front() const { return texts_.front(); }
+
+ private:
+  std::array<std::string_view, kMaxTexts> texts_;
+  size_t size_ = 0;
 };
 
 struct ToolFormat {
-  std::span<const std::string_view>
-      names;  // for --tool-call-parser: SGLang's name first, then its aliases and vLLM's
-  // Returns true if the chat template instructs the model to write this format.
-  bool (*is_in_template)(std::string_view chat_template);
-  // `tools` outlive the parser. A call of an unknown tool is text.
-  std::unique_ptr<AnswerParser> (*make_parser)(const std::vector<Tool>& tools);
-  // Returns the grammar of one call with arguments of this JSON schema, as a "tag" of xgrammar's structural
-  // tags.
-  Json (*call_tag)(const std::string& tool, const Json& schema);
-  std::string_view separator;  // between calls
+  enum class Structure {
+    kObject,    // a call is a JSON object with name and arguments, one or a list of them
+    kNamed,     // the name between two markers, then the arguments
+    kChannels,  // gpt-oss: the call is a message, its recipient the tool
+  };
+  enum class Arguments {
+    kJson,     // JSON object
+    kTags,     // an element per parameter
+    kKeyword,  // keyword arguments of a Python call
+    kQuoted,   // Gemma 4: {key:<|"|>text<|"|>}
+  };
+  // Elements of a parameter: key_open KEY key_close value_open VALUE value_close.
+  struct Tags {
+    std::string_view key_open = {}, key_close = {}, value_open = {}, value_close = {};
+    bool lines = false;             // the value is between two line breaks
+    std::string_view grammar = {};  // xgrammar's name of the style; empty: arguments are not restricted
+  };
+  // Canonical form of an answer with calls: before, calls with `between` them, after. A call: begin, name,
+  // middle, arguments, end.
+  struct Written {
+    std::string_view before = {}, begin = {}, middle = {}, end = {}, between = {}, after = {};
+  };
+
+  // For --tool-call-parser: the preferred name first, then other names in SGLang and vLLM.
+  Texts names = {};
+  std::string_view models = {};  // for the log and the documentation
+  Structure structure = Structure::kObject;
+  Arguments arguments = Arguments::kJson;
+  Written written = {};
+  // Markers that begin a block of calls in a text.
+  Texts opens = {};
+  // Markers that are skipped between the calls of a block.
+  Texts skipped = {};
+  // Marker that ends a block. If empty, a block ends before text that is not a call.
+  std::string_view close = {};
+  // kNamed: markers around the name. The part of the name from `name_cut` on is removed, and `name_prefix`.
+  std::string_view name_open = {}, name_close = {}, name_prefix = {}, name_cut = {};
+  // kNamed: marker after the arguments.
+  std::string_view call_close = {};
+  Tags tags = {};
+  // The answer may begin with a call without an opener.
+  bool at_start = false;
+  // The markers are special tokens, so that they must be part of the decoded text.
+  bool special = false;
 
   std::string_view name() const { return names.front(); }
 };
 
-// Qwen 2.5 and 3, Hermes: <tool_call>\n{"name": ..., "arguments": {...}}\n</tool_call>
-extern const ToolFormat kHermesFormat;
-// Qwen3-Coder: <tool_call>\n<function=...>\n<parameter=...>\n...
-extern const ToolFormat kQwen3CoderFormat;
-// Llama 3.1 to 3.3: {"name": ..., "parameters": {...}}, separated by ";"
-extern const ToolFormat kLlama3Format;
-
+// All formats.
+std::span<const ToolFormat> tool_formats();
 // Returns the format with this name. Throws Error(kInvalidArgument) that lists all names.
 const ToolFormat& parse_tool_format(std::string_view name);
-// Returns the first format for which is_in_template() is true, or null if none matches.
-const ToolFormat* find_tool_format(std::string_view chat_template);
+// Returns the parser of a format. `tools` and `format` outlive the parser. A call of an unknown tool is text.
+std::unique_ptr<AnswerParser> make_call_parser(const ToolFormat& format, const std::vector<Tool>& tools);
 
 // Returns null if no tool has this name.
 const Tool* find_tool(const std::vector<Tool>& tools, std::string_view name);
@@ -58,9 +108,10 @@ struct ToolChoice {
   bool parallel = true;  // allows more than one call
 };
 
-// Returns the grammar of answers that must be calls (kRequired, kNamed), in this format.
+// Returns true if a grammar can restrict the calls of a text, which requires a marker that no other text has.
+bool supports_free_text(const ToolFormat& format);
+// Returns the grammar of answers that must be calls (kRequired, kNamed), or of texts that may contain calls
+// (kAuto), in this format.
 Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice);
-// Returns a tag with JSON of the schema as content.
-Json json_call_tag(const std::string& begin, const Json& schema, const std::string& end);
 
 }  // namespace attend::serve

@@ -18,6 +18,7 @@ struct HttpRequest {
   std::string query;  // as sent by the client
   std::string body;
   std::string authorization, content_type, request_id, traceparent;  // headers; empty if absent
+  bool is_foreign = false;  // sent by a web page of an origin that is not allowed
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;

@@ -22,8 +22,22 @@ std::string percent_decoded(std::string_view text) {
   return decoded;
 }
 
+namespace {
+
+// Returns the position of the host in an absolute target, or 0.
+size_t host_position(std::string_view target) {
+  return target.starts_with("http://") ? 7 : target.starts_with("https://") ? 8 : 0;
+}
+
+}  // namespace
+
+std::string_view host_of(std::string_view target) {
+  const size_t host = host_position(target);
+  return host == 0 ? std::string_view() : target.substr(host, target.find_first_of("/?", host) - host);
+}
+
 std::string without_origin(std::string_view target) {
-  const size_t host = target.starts_with("http://") ? 7 : target.starts_with("https://") ? 8 : 0;
+  const size_t host = host_position(target);
   if (host == 0) return std::string(target);
   const size_t path = target.find('/', host);
   return path == target.npos ? "/" : std::string(target.substr(path));
@@ -38,17 +52,17 @@ std::string one_line(std::string_view text) {
 
 std::string answer_head(int status, std::string_view content_type,
                         const std::vector<std::pair<std::string, std::string>>& headers,
-                        std::string_view cors_origins, bool keep_alive) {
+                        std::string_view allowed_origin, bool keep_alive) {
   namespace http = boost::beast::http;
   std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status,
                                  std::string(http::obsolete_reason(static_cast<http::status>(status))));
   if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
   for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
-  if (!cors_origins.empty())
+  if (!allowed_origin.empty())
     head += fmt::format(
         "Access-Control-Allow-Origin: {}\r\nAccess-Control-Allow-Headers: *, Authorization\r\n"
-        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n",
-        cors_origins);
+        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n{}",
+        allowed_origin, allowed_origin == "*" ? "" : "Vary: Origin\r\n");
   head += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   return head;
 }

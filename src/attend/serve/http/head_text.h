@@ -14,13 +14,16 @@ std::string percent_decoded(std::string_view text);
 // Removes the origin of an absolute target: proxies send http://host/path.
 std::string without_origin(std::string_view target);
 
+// Returns the host and port of an absolute target, or an empty text.
+std::string_view host_of(std::string_view target);
+
 // Returns text for response headers and logs: at most 200 bytes, reduced to printable ASCII and spaces.
 std::string one_line(std::string_view text);
 
-// Returns the status line and headers of a response. An empty `content_type` or `cors_origins` omits those
+// Returns the status line and headers of a response. An empty `content_type` or `allowed_origin` omits its
 // headers.
 std::string answer_head(int status, std::string_view content_type,
                         const std::vector<std::pair<std::string, std::string>>& headers,
-                        std::string_view cors_origins, bool keep_alive);
+                        std::string_view allowed_origin, bool keep_alive);
 
 }  // namespace attend::serve

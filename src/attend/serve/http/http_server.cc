@@ -9,10 +9,9 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/post.hpp>
-#include <boost/asio/signal_set.hpp>
 #include <boost/asio/thread_pool.hpp>
-#include <csignal>
 #include <filesystem>
 #include <optional>
 
@@ -20,6 +19,7 @@
 #include "attend/base/log.h"
 #include "attend/serve/http/head_text.h"
 #include "attend/serve/http/http_session.h"
+#include "attend/serve/http/server_signals.h"
 
 namespace attend::serve {
 
@@ -91,11 +91,13 @@ struct HttpServer::Impl {
   explicit Impl(const HttpOptions& options) : workers(static_cast<size_t>(std::max(options.num_workers, 1))) {
     pool.options = options;
     pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
+    pool.origins = AllowedOrigins(options.cors_origins);
     pool.tls = make_tls_context(options.tls);
     const std::string body = options.error_body(503, "out of memory");
     pool.out_of_memory = answer_head(503, "application/json",
                                      {{"Retry-After", "1"}, {"Content-Length", std::to_string(body.size())}},
-                                     options.cors_origins, /*keep_alive=*/false) +
+                                     AllowedOrigins(options.cors_origins).header_for(""),
+                                     /*keep_alive=*/false) +
                          body;
     allow_many_files();
     if (!options.unix_socket.empty())
@@ -111,6 +113,7 @@ struct HttpServer::Impl {
     const auto found = resolver.resolve(host, std::to_string(port), asio::ip::tcp::resolver::passive, error);
     require_listening(error, what);
     const asio::ip::tcp::endpoint endpoint = found.begin()->endpoint();
+    pool.hosts.emplace(pool.options.allowed_hosts, endpoint.address().is_loopback());
     auto& acceptor = tcp.emplace(io);
     acceptor.open(endpoint.protocol(), error);
     require_listening(error, what);
@@ -138,6 +141,7 @@ struct HttpServer::Impl {
     acceptor.listen(4096, error);
     require_listening(error, "--unix-socket " + path);
     socket_file = file_id(path);
+    signals.set_socket_file(path);
     address = "unix:" + path;
   }
 
@@ -185,12 +189,15 @@ struct HttpServer::Impl {
   }
 
   void wait_for_signals() {
-    signals.async_wait(StoredHandler(signal_memory, [this](error_code error, int) {
-      if (error) return;
-      run_task(on_signal);
-      wait_for_signals();
-    }));
+    signaled.async_wait(asio::posix::stream_descriptor::wait_read,
+                        StoredHandler(signal_memory, [this](error_code error) {
+                          if (error) return;
+                          for (int left = signals.take(); left > 0; --left) run_task(on_signal);
+                          wait_for_signals();
+                        }));
   }
+
+  ~Impl() { signaled.release(); }  // the descriptor belongs to `signals`
 
   void close_acceptors() {
     error_code ignored;
@@ -201,6 +208,7 @@ struct HttpServer::Impl {
     const std::string& path = pool.options.unix_socket;
     if (const auto own = std::exchange(socket_file, std::nullopt); own && own == file_id(path))
       ::unlink(path.c_str());
+    signals.set_socket_file({});
   }
 
   // Outlives the operations of `io` that refer to it.
@@ -215,7 +223,8 @@ struct HttpServer::Impl {
   std::optional<asio::local::stream_protocol::acceptor> local;
   std::optional<FileId> socket_file;  // socket file of `local`
   asio::steady_timer retry{io};
-  asio::signal_set signals{io, SIGTERM, SIGINT};
+  ServerSignals signals;
+  asio::posix::stream_descriptor signaled{io};
   std::string address;
 };
 
@@ -225,9 +234,12 @@ HttpServer::~HttpServer() { impl_->close_acceptors(); }
 
 const std::string& HttpServer::address() const { return impl_->address; }
 
+void HttpServer::defer_signals() { impl_->signals.serve(); }
+
 void HttpServer::run(Handler handler, std::function<void()> on_signal) {
   impl_->pool.handler = std::move(handler);
   impl_->on_signal = std::move(on_signal);
+  impl_->signaled.assign(impl_->signals.descriptor());
   impl_->wait_for_signals();
   while (!impl_->io.stopped()) try {
       impl_->keep_accepting();

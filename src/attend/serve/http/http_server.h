@@ -1,10 +1,13 @@
 // HTTP/1.1 server over TCP or a Unix socket: one I/O thread and any number of connections.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
+#include "attend/base/parallel.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/json/json_text.h"
 
@@ -22,7 +25,7 @@ struct HttpOptions {
   uint16_t port = 30000;    // 0: any free port
   std::string unix_socket;  // path of a Unix socket; overrides host and port
   TlsOptions tls;           // empty: connections are not encrypted
-  int num_workers = 2;
+  int num_workers = std::clamp(num_available_cpus(), 4, 16);  // they read, tokenize and build replies
   int max_connections = 8192;
   uint32_t max_header_bytes = 32 << 10;
   uint64_t max_body_bytes = 64 << 20;
@@ -31,7 +34,8 @@ struct HttpOptions {
   std::chrono::milliseconds idle_timeout{75'000};     // between two requests
   std::chrono::milliseconds write_timeout{60'000};    // per 64 KiB at most
   bool log_access = false;                            // logs one line of JSON per finished HTTP request
-  std::string cors_origins;  // value of Access-Control-Allow-Origin; empty: no such headers
+  std::vector<std::string> cors_origins;              // see AllowedOrigins
+  std::vector<std::string> allowed_hosts;             // see AllowedHosts; not checked on a Unix socket
   // Returns the JSON body of a response to a request that is rejected before it reaches the handler, or that
   // the server has no memory for.
   std::function<std::string(int status, std::string_view message)> error_body =
@@ -50,9 +54,12 @@ class HttpServer : public Executor {
   // Address of the server: "http://127.0.0.1:30000", "https://127.0.0.1:30000" or "unix:/run/attend.sock".
   const std::string& address() const;
 
+  // Passes signals to on_signal of run() from now on. Until then, a signal ends the process immediately.
+  void defer_signals();
   // Serves requests on the calling thread until stop(). After it returns, no task runs and all clients are
   // disconnected. If the handler throws because memory has run out, its exchange is abandoned. `on_signal` is
-  // called on the I/O thread for each SIGTERM and SIGINT.
+  // called on the I/O thread for each SIGTERM and SIGINT; see ServerSignals. A signal before run() ends the
+  // process.
   void run(Handler handler, std::function<void()> on_signal);
   // Accepts no new connections, and closes each connection after its current response. Called on the I/O
   // thread.

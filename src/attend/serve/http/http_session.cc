@@ -6,6 +6,7 @@
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http/error.hpp>
 #include <charconv>
+#include <ctime>
 
 #include "attend/base/log.h"
 #include "attend/serve/http/memory.h"
@@ -17,6 +18,18 @@ namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 namespace {
+
+// Returns the time in the format of RFC 3339, such as 2026-01-31T12:00:00.123Z.
+std::string utc_time() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto millis =
+      std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:03}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec, millis);
+}
 
 constexpr size_t kReadBytes = 8 << 10;
 // Bytes of a response buffer that are kept for the next response.
@@ -37,6 +50,7 @@ class HttpSession::Answer : public Exchange {
 
   void reply(int status, std::string_view content_type, std::string body, Headers headers) override {
     if (!session_) return;
+    log_id(headers);
     status_ = status;
     // A response that never has a body has no Content-Length.
     if (status != static_cast<int>(http::status::no_content))
@@ -48,6 +62,7 @@ class HttpSession::Answer : public Exchange {
 
   void begin_stream(std::string_view content_type, Headers headers) override {
     if (!session_) return;
+    log_id(headers);
     status_ = 200;
     // HTTP/1.0 has no chunked encoding: closing the connection ends the stream.
     if (session_->http_1_0_)
@@ -87,6 +102,8 @@ class HttpSession::Answer : public Exchange {
     notify(gone, 503);
   }
 
+  bool has_started() const { return has_started_; }
+
   // Called when the client has disconnected.
   void disconnect() noexcept {
     session_->try_log_access(kClientClosedRequest);
@@ -100,6 +117,13 @@ class HttpSession::Answer : public Exchange {
       if (gone) gone(status);
     } catch (...) {  // out of memory in the last step, an access-log line
     }
+  }
+
+  // Uses the id of the response, which the server chooses if the request has none, in the access log.
+  void log_id(const Headers& headers) {
+    if (!session_->pool_.options.log_access) return;
+    for (const auto& [name, value] : headers)
+      if (name == "x-request-id") session_->request_id_ = value;
   }
 
   void finish() noexcept {
@@ -122,8 +146,10 @@ HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
       transport_(make_transport(std::move(socket), pool.tls)),
       read_timer_(transport_->executor()),
       write_timer_(transport_->executor()),
+      watch_timer_(transport_->executor()),
       buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {
   unsent_.reserve(pool.out_of_memory.size());
+  if (pool.options.log_access) client_ = transport_->client();
 }
 
 template <class Task>
@@ -157,7 +183,7 @@ void HttpSession::await_request() {
   if (buffer_.size() > 0)
     parse();
   else
-    read();
+    input_ended_ ? end_connection() : read();
 }
 
 void HttpSession::arm(asio::steady_timer& timer, std::chrono::milliseconds delay,
@@ -170,7 +196,8 @@ void HttpSession::arm(asio::steady_timer& timer, std::chrono::milliseconds delay
 }
 
 void HttpSession::read() {
-  if (reading_ || closed_ || ((exchange_ || answered_) && buffer_.size() >= kMaxPipelinedBytes)) return;
+  if (reading_ || closed_ || input_ended_) return;
+  if ((exchange_ || answered_) && buffer_.size() >= kMaxPipelinedBytes) return watch_client();
   reading_ = true;
   incoming_.resize(kReadBytes);
   transport_->read_some(asio::buffer(incoming_), [self = shared_from_this()](Error error, size_t num_bytes) {
@@ -181,6 +208,10 @@ void HttpSession::read() {
 
 void HttpSession::on_read(Error error, size_t num_bytes) {
   if (closed_) return;
+  if (error == asio::error::eof && !lingering_) {
+    input_ended_ = true;
+    return exchange_ ? watch_client() : end_connection();
+  }
   if (error) return close();
   buffer_.commit(asio::buffer_copy(buffer_.prepare(num_bytes), asio::buffer(incoming_, num_bytes)));
   if (lingering_) buffer_.consume(buffer_.size());
@@ -208,20 +239,51 @@ void HttpSession::parse() {
     return reject_request(
         431, fmt::format("the headers are larger than {} bytes", pool_.options.max_header_bytes));
   if (error) return reject_request(400, "no HTTP/1.1 request: " + error.message());
-  // Without chunked encoding, the body would end with the connection, together with its client.
-  const bool is_unframed = parser_->is_header_done() && !parser_->chunked() &&
-                           parser_->get().find(http::field::transfer_encoding) != parser_->get().end();
-  if (is_unframed) return reject_request(501, "Transfer-Encoding: expected chunked");
+  if (parser_->is_header_done() && reject_head()) return;
   if (!hold_body()) return reject_request(503, "too many concurrent requests with large bodies");
   if (parser_->is_done()) return dispatch_request();
   if (buffer_.size() >= pool_.options.max_header_bytes)
     return reject_request(431, "the headers are too large");
-  if (parser_->is_header_done() && !continued_ &&
+  if (parser_->is_header_done() && !continued_ && parser_->get().version() >= 11 &&
       parser_->get().find(http::field::expect) != parser_->get().end()) {
     continued_ = true;
     send("HTTP/1.1 100 Continue\r\n\r\n");
   }
-  read();
+  input_ended_ ? end_connection() : read();
+}
+
+void HttpSession::end_connection() {
+  keep_alive_ = false;
+  answered_ = true;
+  settle_later();
+}
+
+bool HttpSession::reject_head() {
+  auto& message = parser_->get();
+  const auto header = [&](auto name) { return std::string_view(message[name].data(), message[name].size()); };
+  const std::string_view target(message.target().data(), message.target().size());
+  const std::string_view target_host = host_of(target);
+  HeadFields head{.http_1_0 = message.version() < 11,
+                  .num_hosts = message.count(http::field::host),
+                  .host = target_host.empty() ? header(http::field::host) : target_host,
+                  .origin = header(http::field::origin),
+                  .sec_fetch_site = header("Sec-Fetch-Site"),
+                  .expect = header(http::field::expect),
+                  .transfer_encoding = header(http::field::transfer_encoding),
+                  .content_encoding = header(http::field::content_encoding)};
+  origin_ = one_line(head.origin);
+  is_foreign_ = pool_.origins.is_foreign(head);
+  if (const auto error = check_head(head)) {
+    reject_request(error->status, error->message);
+  } else if (pool_.hosts && !pool_.hosts->accept(head.host)) {
+    reject_request(403,
+                   fmt::format("Host {}: not a name of this server; expected localhost, an address, or a "
+                               "name of --allowed-hosts",
+                               one_line(head.host)));
+  } else {
+    return false;
+  }
+  return true;
 }
 
 bool HttpSession::hold_body() {
@@ -268,8 +330,10 @@ void HttpSession::dispatch_request() {
     path_ = request.path;
     request_id_ = request.request_id;
     received_at_ = std::chrono::steady_clock::now();
-    answer_bytes_ = 0;
   }
+  answer_bytes_ = 0;
+  num_checks_ = 0;
+  request.is_foreign = is_foreign_;
   request.body = std::move(message.body());
   exchange_ = std::make_shared<Answer>(shared_from_this());
   ++pool_.metrics.num_requests;
@@ -299,17 +363,21 @@ void HttpSession::try_log_access(int status) const noexcept try {
   if (!pool_.options.log_access || !parser_ || !parser_->is_done()) return;
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - received_at_;
   JsonText line;
-  line.begin_object().key("access").text(method_ + " " + path_).key("status").integer(status);
+  line.begin_object().key("time").text(utc_time()).key("client").text(client_);
+  line.key("access").text(method_ + " " + path_).key("status").integer(status);
   line.key("bytes").integer(static_cast<int64_t>(answer_bytes_)).key("seconds").number(seconds.count());
   if (!request_id_.empty()) line.key("id").text(request_id_);
-  log_info(line.end_object().take());
+  log_record(line.end_object().take());
 } catch (const std::exception&) {  // out of memory for a log line
 }
 
 void HttpSession::linger() {
   constexpr std::chrono::seconds kLingerTimeout{2};
   lingering_ = true;
-  transport_->end_sending([self = shared_from_this()] {});
+  transport_->end_sending([self = shared_from_this()] {
+    if (self->input_ended_) self->close();
+  });
+  if (closed_) return;
   buffer_.consume(buffer_.size());
   arm(read_timer_, kLingerTimeout, &HttpSession::close);
   read();
@@ -404,10 +472,37 @@ void HttpSession::write_piece(size_t begin) {
                         });
 }
 
+// The end of a client's bytes does not show whether it has exited or waits for the answer, and a full buffer
+// hides that end. TCP reports an exited client when it receives bytes: "100 Continue" has no meaning here,
+// and clients ignore it. An answer that has started sends bytes itself.
+void HttpSession::watch_client() {
+  constexpr std::chrono::milliseconds kInterval{100};
+  if (watching_ || closed_) return;
+  watching_ = true;
+  watch_timer_.expires_after(kInterval);
+  watch_timer_.async_wait([weak = weak_from_this()](Error error) {
+    const auto session = weak.lock();
+    if (error || !session) return;
+    session->watching_ = false;
+    session->guard([&] { session->probe_client(); });
+  });
+}
+
+void HttpSession::probe_client() {
+  const bool is_hidden = input_ended_ || buffer_.size() >= kMaxPipelinedBytes;
+  if (closed_ || !exchange_ || !is_hidden) return;
+  if (transport_->is_peer_gone()) return close();
+  constexpr int kChecksPerProbe = 20;
+  if (num_checks_++ % kChecksPerProbe == 0 && !exchange_->has_started() && !http_1_0_)
+    send("HTTP/1.1 100 Continue\r\n\r\n");
+  watch_client();
+}
+
 void HttpSession::close() noexcept {
   if (closed_) return;
   closed_ = true;
   const auto self = shared_from_this();
+  watch_timer_.cancel();
   read_timer_.cancel();
   write_timer_.cancel();
   transport_->close();

@@ -12,6 +12,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "attend/serve/http/head_policy.h"
 #include "attend/serve/http/head_text.h"
 #include "attend/serve/http/http_server.h"
 #include "attend/serve/http/intrusive_list.h"
@@ -28,6 +29,8 @@ struct SessionPool {
 
   HttpOptions options;
   std::shared_ptr<TlsContext> tls;  // null: not encrypted
+  AllowedOrigins origins;
+  std::optional<AllowedHosts> hosts;  // none: any host
   HttpServer::Handler handler;
   std::string out_of_memory;  // preallocated 503 response, head and body
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
@@ -60,9 +63,17 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   void await_request();
   void read();
   void on_read(Error error, size_t num_bytes);
+  // Watches a client whose disconnect no read reports: it has ended its side, and waits for the answer, or
+  // has sent as many further requests as are read in advance.
+  void watch_client();
+  void probe_client();
   // Parses received bytes, up to one complete request.
   void parse();
+  // Rejects a request whose head is complete and not acceptable; see check_head(). Returns whether it did.
+  bool reject_head();
   void dispatch_request();
+  // Closes the connection after what was sent has been written.
+  void end_connection();
   // Counts the received bytes of the body. Returns false if they exceed the limit together with the bodies of
   // other requests.
   bool hold_body();
@@ -88,12 +99,12 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   void arm(boost::asio::steady_timer& timer, std::chrono::milliseconds delay, void (HttpSession::*on_time)());
   void on_read_timeout();
   std::string head_of(int status, std::string_view content_type, const Headers& headers) const {
-    return answer_head(status, content_type, headers, pool_.options.cors_origins, keep_alive_);
+    return answer_head(status, content_type, headers, pool_.origins.header_for(origin_), keep_alive_);
   }
 
   SessionPool& pool_;
   std::unique_ptr<Transport> transport_;
-  boost::asio::steady_timer read_timer_, write_timer_;
+  boost::asio::steady_timer read_timer_, write_timer_, watch_timer_;
   boost::beast::flat_buffer buffer_;  // received and not parsed yet
   // Target of the pending read. It is separate from buffer_, since parsing moves the bytes of buffer_.
   std::vector<char> incoming_;
@@ -103,8 +114,14 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   std::string unsent_, sending_;      // sending_: bytes that the first non-blocking write did not accept
   bool overrun_ = false;              // the client reads too slowly and is about to be disconnected
   bool reading_ = false, writing_ = false, lingering_ = false, closed_ = false;
+  bool input_ended_ = false;  // the client has ended its side of the connection
+  bool watching_ = false;     // watch_timer_ is pending
+  int num_checks_ = 0;        // by probe_client(), for the current request
+  // Of the current request: its origin, and whether that is not allowed.
+  std::string origin_;
+  bool is_foreign_ = false;
   // Fields of the current request for the access log.
-  std::string method_, path_, request_id_;
+  std::string client_, method_, path_, request_id_;
   std::chrono::steady_clock::time_point received_at_;
   size_t answer_bytes_ = 0;
   size_t body_bytes_ = 0;  // its share of the pool's num_body_bytes

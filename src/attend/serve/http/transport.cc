@@ -1,8 +1,13 @@
 #include "attend/serve/http/transport.h"
 
+#include <poll.h>
+
+#include <algorithm>
+#include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
+#include <cstring>
 
 #include "attend/base/error.h"
 
@@ -40,6 +45,22 @@ class TlsContext {
 
 namespace {
 
+bool has_hung_up(int descriptor) {
+  pollfd state{descriptor, 0, 0};
+  return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0;
+}
+
+std::string client_of(const Transport::Socket& socket) {
+  Transport::Error error;
+  const auto remote = socket.remote_endpoint(error);
+  const int family = error ? AF_UNSPEC : remote.protocol().family();
+  if (family != AF_INET && family != AF_INET6) return family == AF_UNIX ? "unix" : "";
+  asio::ip::tcp::endpoint endpoint;
+  std::memcpy(endpoint.data(), remote.data(), std::min(remote.size(), endpoint.capacity()));
+  const std::string host = endpoint.address().to_string();
+  return (family == AF_INET6 ? "[" + host + "]" : host) + ":" + std::to_string(endpoint.port());
+}
+
 class PlainTransport : public Transport {
  public:
   // The socket is non-blocking, so that write_now() returns immediately.
@@ -66,6 +87,8 @@ class PlainTransport : public Transport {
     socket_.shutdown(Socket::shutdown_send, ignored);
     done();
   }
+  std::string client() override { return client_of(socket_); }
+  bool is_peer_gone() override { return has_hung_up(socket_.native_handle()); }
   void close() override {
     Error ignored;
     socket_.shutdown(Socket::shutdown_both, ignored);
@@ -95,6 +118,8 @@ class TlsTransport : public Transport {
   void end_sending(std::function<void()> done) override {
     stream_.async_shutdown([done = std::move(done)](Error) { done(); });
   }
+  std::string client() override { return client_of(stream_.next_layer()); }
+  bool is_peer_gone() override { return has_hung_up(stream_.next_layer().native_handle()); }
   void close() override {
     Error ignored;
     stream_.next_layer().shutdown(Socket::shutdown_both, ignored);

@@ -32,6 +32,10 @@ class Transport {
   virtual void write_all(boost::asio::const_buffer bytes, Done done) = 0;
   // Signals the end of the data to the client, which may still send.
   virtual void end_sending(std::function<void()> done) = 0;
+  // Returns the address and port of the client, or "unix".
+  virtual std::string client() = 0;
+  // Returns true if the client has closed or reset the connection, even if reads have not reached that.
+  virtual bool is_peer_gone() = 0;
   // Closes the connection. Pending operations complete with an error.
   virtual void close() = 0;
 };

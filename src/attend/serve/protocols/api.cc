@@ -49,7 +49,8 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       defaults_(SamplingDefaults::read(options_.model_path)),
       id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
       grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
-                grammars.limits) {
+                grammars.limits),
+      health_(executor, probed_engine(), "the engine did not generate a token") {
   engine_.set_after_outputs([this] { ready_queue_.release(); });
   for (const Endpoint* endpoint : kEndpoints)
     add_route({"POST", endpoint->path, Needs::kKey,
@@ -104,7 +105,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
     if (options_.log_requests) log_request(ended, status, path, traceparent);
   };
   const auto generation =
-      std::make_shared<Generation>(endpoint, engine_, ready_queue_, exchange, head,
+      std::make_shared<Generation>(endpoint, engine_, executor_, ready_queue_, exchange, head,
                                    [end](const Generation& ended) { end(ended, ended.status()); });
   exchange->on_disconnect = [end, weak = std::weak_ptr(generation)](int status) {
     if (const auto gone = weak.lock()) {
@@ -115,6 +116,7 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   generations_.emplace(generation.get(), generation);
   try {
     executor_.work([this, &endpoint, body = request.body, generation] {
+      if (generation->is_disconnected()) return;
       if (auto error = catch_error([&] { submit(prepare(endpoint, body), generation); }))
         generation->reject(std::move(error));
     });
@@ -125,8 +127,14 @@ void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
   }
 }
 
+// The request of the health probe does not count.
+int Api::max_waiting() const {
+  const int limit = options_.max_queued_requests;
+  return limit > 0 ? limit + health_.num_submitted() : 0;
+}
+
 void Api::check_queue() const {
-  if (options_.max_queued_requests > 0 && engine_.num_waiting() >= options_.max_queued_requests)
+  if (options_.max_queued_requests > 0 && engine_.num_waiting() >= max_waiting())
     throw queue_full(options_.max_queued_requests);
 }
 
@@ -145,7 +153,7 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
   line.end_array().key("seconds_to_first_token").number(ended.seconds_to_first_token());
   line.key("seconds").number(ended.seconds());
   if (!traceparent.empty()) line.key("traceparent").text(traceparent);
-  log_info(line.end_object().take());
+  log_record(line.end_object().take());
 }
 
 GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) const {
@@ -168,37 +176,58 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) co
 
 void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
   // Requests that arrived with this one may have filled the queue.
-  const int max_waiting = options_.max_queued_requests;
+  const int max_waiting = this->max_waiting();
   if (!job.grammar) return generation->submit(std::move(job), max_waiting);
   const Grammar grammar = job.grammar->grammar;
-  const auto waiting = std::make_shared<GenerationJob>(std::move(job));
-  grammars_.compile(grammar, [this, generation, waiting, max_waiting](GrammarResult result) {
-    const auto error = catch_error([&] {
-      if (result.error) {
-        ApiError rejection = to_api_error(std::make_exception_ptr(*result.error));
-        rejection.param = waiting->grammar->param;
-        throw rejection;
-      }
-      waiting->mask = std::move(result.mask);
-      if (waiting->answer && waiting->answer->reasoning)
-        waiting->mask = make_reasoning_mask(*waiting->answer->reasoning, std::move(waiting->mask),
-                                            *engine_.tokenizer(), waiting->answer->inside_reasoning);
-      generation->submit(std::move(*waiting), max_waiting);
-    });
-    if (error) generation->reject(error);
+  const auto waiting = std::make_shared<GrammarJob>(std::move(job), generation);
+  grammars_.compile(grammar, [this, waiting](GrammarResult result) {
+    waiting->result = std::move(result);
+    // Prompts are encoded on a worker thread: all grammars share the compiler's.
+    const auto error = catch_error([&] { executor_.work([this, waiting] { submit_compiled(*waiting); }); });
+    if (error) waiting->generation->reject(error);
   });
+}
+
+void Api::submit_compiled(GrammarJob& compiled) {
+  GenerationJob& job = compiled.job;
+  const auto error = catch_error([&] {
+    if (compiled.result.error) {
+      ApiError rejection = to_api_error(std::make_exception_ptr(*compiled.result.error));
+      rejection.param = job.grammar->param;
+      throw rejection;
+    }
+    job.mask = std::move(compiled.result.mask);
+    if (job.answer && job.answer->reasoning)
+      job.mask = make_reasoning_mask(*job.answer->reasoning, std::move(job.mask), *engine_.tokenizer(),
+                                     job.answer->inside_reasoning);
+    compiled.generation->submit(std::move(job), max_waiting());
+  });
+  if (error) compiled.generation->reject(error);
+}
+
+void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
+  const EngineInfo& info = engine_.info();
+  if (num_bytes > info.max_prompt_bytes())
+    throw ApiError{400,
+                   fmt::format("{} of {} bytes: the context holds {} tokens of at most {} bytes", param,
+                               num_bytes, info.context_length, info.max_token_bytes),
+                   param, "context_length_exceeded"};
 }
 
 std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
     reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
-  std::vector<ChatTemplate::Part> parts = chat_->render(job.variables, job.add_generation_prompt);
-  if (!job.continued.empty()) parts.push_back({job.continued, /*from_user=*/true});
+  std::vector<ChatTemplate::Part> parts = job.continued.empty()
+                                              ? chat_->render(job.variables, job.add_generation_prompt)
+                                              : chat_->render_continued(job.variables, job.continued);
   if (job.answer && job.answer->reasoning) {
     std::string prompt;
     for (const ChatTemplate::Part& part : parts) prompt += part.text;
     job.answer->inside_reasoning = opens_reasoning(*job.answer->reasoning, prompt);
   }
+  size_t num_bytes = 0;
+  for (const ChatTemplate::Part& part : parts) num_bytes += part.text.size();
+  check_prompt_bytes("messages", num_bytes);
   std::vector<Tokenizer::Part> pieces;
   for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return engine_.tokenizer()->encode(pieces);
@@ -218,6 +247,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
       if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
+      check_prompt_bytes(fields.has("prompt") ? "prompt" : "text", text->size());
       ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
     }
     return json_text(
@@ -260,23 +290,27 @@ void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& ex
   });
 }
 
+ProbedEngine Api::probed_engine() {
+  const auto steps_while_busy = [this]() -> std::optional<int64_t> {
+    const EngineMetrics metrics = engine_.metrics();
+    if (metrics.num_running + metrics.num_waiting == 0) return std::nullopt;
+    return metrics.num_steps;
+  };
+  const auto submit = [this](std::function<void(bool)> done) {
+    GenerationRequest request{std::vector<int32_t>{0}, {}};
+    request.params.max_new_tokens = 1;
+    request.params.ignore_eos = true;
+    engine_.submit(std::move(request), [done = std::move(done)](const RequestOutput& output) {
+      if (output.finished())
+        done(output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop);
+    });
+  };
+  return {steps_while_busy, submit};
+}
+
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
-  GenerationRequest request{std::vector<int32_t>{0}, {}};
-  request.params.max_new_tokens = 1;
-  request.params.ignore_eos = true;
-  // The first reply wins; later calls on the exchange have no effect.
-  executor_.after(kHealthTimeout, [exchange] {
-    answer_error(*exchange, {503, "the engine did not generate a token in time", {}, "unhealthy"});
-  });
-  const auto answer = std::make_shared<HealthResponse>(exchange, "the engine did not generate a token");
-  engine_.submit(std::move(request), [this, answer](const RequestOutput& output) {
-    if (!output.finished()) return;
-    answer->healthy =
-        output.finish_reason == FinishReason::kLength || output.finish_reason == FinishReason::kStop;
-    ready_queue_.add(*answer);
-  });
+  health_.answer(exchange);
 }
 
 void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {

@@ -10,6 +10,7 @@
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/protocols/generation.h"
+#include "attend/serve/protocols/health_probe.h"
 #include "attend/serve/protocols/service.h"
 #include "attend/text/chat_template/chat_template.h"
 
@@ -29,6 +30,8 @@ class Api : public Service {
  private:
   int max_model_len() const override { return engine_.info().context_length; }
   void check_queue() const;
+  int max_waiting() const;
+  ProbedEngine probed_engine();
 
   void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -52,6 +55,17 @@ class Api : public Service {
   GenerationJob prepare(const Endpoint& endpoint, const std::string& body) const;
   // Submits the job to the engine, after its grammar, if any, has been compiled. Runs on a worker thread.
   void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
+  // Job with a grammar that is being compiled.
+  struct GrammarJob {
+    GrammarJob(GenerationJob its_job, std::shared_ptr<Generation> its_generation)
+        : job(std::move(its_job)), generation(std::move(its_generation)) {}
+    GenerationJob job;
+    std::shared_ptr<Generation> generation;
+    GrammarResult result;
+  };
+  void submit_compiled(GrammarJob& compiled);
+  // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
+  void check_prompt_bytes(const char* param, size_t num_bytes) const;
   std::vector<int32_t> apply_template(GenerationJob& job) const;
   std::string new_id(const Endpoint& endpoint);
 
@@ -62,7 +76,8 @@ class Api : public Service {
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   std::string id_prefix_;  // unique per process, so that ids differ after a restart
   int64_t num_ids_ = 0;
-  GrammarCompiler grammars_;  // destroyed first, since it calls back
+  GrammarCompiler grammars_;  // destroyed first of those above, since it calls back
+  HealthProbe health_;
 };
 
 }  // namespace attend::serve

@@ -16,17 +16,27 @@ std::string new_call_id() {
 
 }  // namespace
 
-ChatAnswer::ChatAnswer(const AnswerFormat& format)
-    : parser_(format.tools.empty() ? make_text_parser() : format.tool_format->make_parser(format.tools)) {
-  if (format.reasoning)
-    parser_ = make_reasoning_parser(*format.reasoning, format.inside_reasoning, std::move(parser_));
+ChatAnswer::ChatAnswer(const AnswerFormat& format) : parallel_(format.parallel) {
+  const bool has_calls = format.tool_format && !format.tools.empty();
+  const auto make_calls = [&format, has_calls] {
+    return has_calls ? make_call_parser(*format.tool_format, format.tools) : make_text_parser();
+  };
+  // Channels contain both, so that the parser of calls returns the reasoning as well.
+  const bool channels = has_calls && format.tool_format->structure == ToolFormat::Structure::kChannels;
+  if (format.reasoning && format.reasoning->channels)
+    parser_ = make_call_parser(parse_tool_format("gpt-oss"), format.tools);
+  else if (format.reasoning && !channels)
+    parser_ = make_reasoning_parser(*format.reasoning, format.inside_reasoning, make_calls,
+                                    has_calls ? format.tool_format->opens : Texts());
+  else
+    parser_ = make_calls();
 }
 
-const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, bool ends) {
+const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, End end) {
   new_parts_.clear();
   deltas_.clear();
   parser_->push(text, new_parts_);
-  if (ends) parser_->finish(new_parts_);
+  if (end != End::kNone) parser_->finish(new_parts_, end == End::kComplete);
   for (const AnswerPart& part : new_parts_.all()) {
     switch (part.kind) {
       case Kind::kText:
@@ -36,9 +46,12 @@ const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, bool end
         reasoning_ += part.text;
         break;
       case Kind::kCall:
+        omits_call_ = !parallel_ && !calls_.empty();
+        if (omits_call_) continue;
         calls_.push_back({new_call_id(), part.text, {}});
         break;
       case Kind::kArguments:
+        if (omits_call_) continue;
         calls_.back().arguments += part.text;
         break;
     }

@@ -15,13 +15,16 @@ namespace attend::serve {
 // Formats in which the server's model writes calls and reasoning.
 struct ChatFormats {
   const ToolFormat* tools = nullptr;           // null: unknown
+  std::string tools_reason;                    // why the format is unknown
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
+  bool grammars = false;                       // tools with "strict" restrict the answer
 };
 
 // How an answer is parsed.
 struct AnswerFormat {
-  std::vector<Tool> tools;  // empty: calls are not parsed
-  const ToolFormat* tool_format = &kHermesFormat;
+  std::vector<Tool> tools;                     // empty: calls are not parsed
+  const ToolFormat* tool_format = nullptr;     // null: calls are not parsed
+  bool parallel = true;                        // false: calls after the first are omitted
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
   bool inside_reasoning = false;               // the prompt opened the tag
 };
@@ -37,8 +40,13 @@ class ChatAnswer {
   // `format` outlives this object.
   explicit ChatAnswer(const AnswerFormat& format);
 
-  // Returns the parts that are new after `text` and, if `ends`, after the end of the answer.
-  const std::vector<AnswerDelta>& push(std::string_view text, bool ends);
+  enum class End {
+    kNone,      // more text follows
+    kComplete,  // the model ended the answer
+    kCut,       // the answer was cut off, for example by max_tokens
+  };
+  // Returns the parts that are new after `text` and after the end of the answer.
+  const std::vector<AnswerDelta>& push(std::string_view text, End end);
   bool has_calls() const { return !calls_.empty(); }
 
   struct Call {
@@ -54,6 +62,8 @@ class ChatAnswer {
   std::vector<AnswerDelta> deltas_;
   std::string text_, reasoning_;
   std::vector<Call> calls_;
+  bool parallel_;
+  bool omits_call_ = false;
 };
 
 }  // namespace attend::serve

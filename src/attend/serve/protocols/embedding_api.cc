@@ -67,7 +67,7 @@ class EmbeddingApi::Call : public ReadyHandler {
     line.begin_object().key("path").text(path_).key("status").integer(status);
     line.key("inputs").integer(static_cast<int64_t>(num_inputs_));
     line.key("prompt_tokens").integer(static_cast<int64_t>(num_tokens_)).key("seconds").number(seconds);
-    log_info(line.end_object().take());
+    log_record(line.end_object().take());
   }
 
  private:
@@ -86,7 +86,9 @@ class EmbeddingApi::Call : public ReadyHandler {
 
 EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor& executor,
                            std::function<HttpMetrics()> http_metrics)
-    : Service(std::move(options), executor, std::move(http_metrics)), embedder_(embedder) {
+    : Service(std::move(options), executor, std::move(http_metrics)),
+      embedder_(embedder),
+      health_(executor, probed_engine(), "the embedder did not return a vector") {
   static constexpr RouteTo<EmbeddingApi> kRoutes[] = {
       {"POST", "/v1/embeddings", &EmbeddingApi::embeddings, Needs::kKey},
       {"POST", "/tokenize", &EmbeddingApi::tokenize, Needs::kKey},
@@ -175,7 +177,8 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
 
 // Counts inputs, not requests, since a request may have thousands of inputs.
 void EmbeddingApi::check_queue() const {
-  if (options_.max_queued_requests > 0 && embedder_.metrics().num_waiting >= options_.max_queued_requests)
+  if (options_.max_queued_requests > 0 &&
+      embedder_.metrics().num_waiting >= options_.max_queued_requests + health_.num_submitted())
     throw queue_full(options_.max_queued_requests);
 }
 
@@ -224,18 +227,21 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
   });
 }
 
+ProbedEngine EmbeddingApi::probed_engine() {
+  const auto steps_while_busy = [this]() -> std::optional<int64_t> {
+    const EngineMetrics metrics = embedder_.metrics();
+    if (metrics.num_running + metrics.num_waiting == 0) return std::nullopt;
+    return metrics.num_steps;
+  };
+  const auto submit = [this](const std::function<void(bool)>& done) {
+    embedder_.submit({{0}}, [done](const EmbeddingResult& result) { done(!result.vectors.empty()); });
+  };
+  return {steps_while_busy, submit};
+}
+
 void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::chrono::seconds kHealthTimeout{20};
   check_not_draining();
-  // The first reply wins; later calls on the exchange have no effect.
-  executor_.after(kHealthTimeout, [exchange] {
-    answer_error(*exchange, {503, "the embedder did not return a vector in time", {}, "unhealthy"});
-  });
-  const auto answer = std::make_shared<HealthResponse>(exchange, "the embedder did not return a vector");
-  embedder_.submit({{0}}, [this, answer](const EmbeddingResult& result) {
-    answer->healthy = !result.vectors.empty();
-    ready_queue_.add_now(*answer);
-  });
+  health_.answer(exchange);
 }
 
 void EmbeddingApi::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {

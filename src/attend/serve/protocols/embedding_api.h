@@ -8,6 +8,7 @@
 
 #include "attend/engine/async_embedder.h"
 #include "attend/serve/protocols/embedding_job.h"
+#include "attend/serve/protocols/health_probe.h"
 #include "attend/serve/protocols/service.h"
 
 namespace attend::serve {
@@ -38,11 +39,13 @@ class EmbeddingApi : public Service {
   // Reads the body, tokenizes, and queues the inputs. Runs on a worker thread.
   void submit(const std::string& body, const std::shared_ptr<Call>& call);
   void check_queue() const;
+  ProbedEngine probed_engine();
   std::vector<std::vector<int32_t>> encode(const std::vector<PromptInput>& inputs) const;
 
   AsyncEmbedder& embedder_;
   std::mutex queue_mutex_;  // held from the check of the queue until the inputs are queued
   std::unordered_set<std::shared_ptr<Call>> calls_;
+  HealthProbe health_;
 };
 
 }  // namespace attend::serve

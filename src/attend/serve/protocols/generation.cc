@@ -59,12 +59,13 @@ void OutputCopies::add(size_t choice, const RequestOutput& output) {
   ++num_;
 }
 
-Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, ReadyQueue& ready_queue,
-                       std::shared_ptr<Exchange> exchange, ReplyHead head,
+Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, Executor& executor,
+                       ReadyQueue& ready_queue, std::shared_ptr<Exchange> exchange, ReplyHead head,
                        std::function<void(const Generation&)> on_end)
     : ReadyHandler(std::move(exchange)),
       endpoint_(endpoint),
       engine_(engine),
+      executor_(executor),
       ready_queue_(ready_queue),
       head_(std::move(head)),
       on_end_(std::move(on_end)) {}
@@ -154,6 +155,8 @@ void Generation::reject(std::exception_ptr error) noexcept {
 }
 
 void Generation::receive() {
+  if (build_ == Build::kRunning) return;  // the worker thread calls again
+  if (build_.exchange(Build::kNone) == Build::kDone && !ended_) send_built();
   std::vector<std::string> echoes;
   std::exception_ptr error;
   bool begins = false;
@@ -168,11 +171,74 @@ void Generation::receive() {
   }
   const auto failed = catch_error([&] {
     if (begins) begin(std::move(echoes));
-    for (const OutputCopy& output : arrived_.all()) on_output(output);
+    if (error || ended_ || arrived_.all().empty()) return;
+    if (is_large()) return build_on_worker();
+    build();
+    send_built();
   });
+  if (build_ == Build::kRunning) return;
   arrived_.clear();
   if (failed) error = failed;
   if (error) fail(to_api_error(error));
+}
+
+bool Generation::is_large() const {
+  constexpr size_t kMaxInlineLogprobs = 4096, kMaxTextBytes = 64 << 10;
+  size_t num_logprobs = 0, num_bytes = 0, num_ended = 0;
+  for (const OutputCopy& output : arrived_.all()) {
+    num_logprobs += output.logprobs.size() + output.tops.size() + output.prompt_logprobs.size() +
+                    output.prompt_tops.size();
+    num_bytes += output.text.size();
+    num_ended += output.finish_reason != FinishReason::kNone;
+  }
+  if (!job_.stream && num_ended == num_left_) {  // the complete reply
+    num_logprobs += num_logprobs_;
+    for (const Choice& choice : choices_) num_bytes += choice.text.size();
+  }
+  return num_logprobs > kMaxInlineLogprobs || num_bytes > kMaxTextBytes;
+}
+
+void Generation::build_on_worker() {
+  build_ = Build::kRunning;
+  try {
+    executor_.work([self = std::static_pointer_cast<Generation>(shared_from_this())] {
+      if (auto error = catch_error([&] { self->build(); })) {
+        const std::lock_guard lock(self->inbox_mutex_);
+        self->inbox_.error = std::move(error);
+      }
+      self->arrived_.clear();
+      self->build_ = Build::kDone;
+      self->ready_queue_.add_now(*self);
+    });
+  } catch (...) {
+    build_ = Build::kNone;
+    throw;
+  }
+}
+
+void Generation::build() {
+  for (const OutputCopy& output : arrived_.all())
+    if (!built_.ends && !built_.error) on_output(output);
+}
+
+void Generation::send_built() {
+  Built built = std::exchange(built_, {});
+  if (built.error) return fail(*built.error);
+  if (job_.stream) {
+    status_ = 200;
+    if (!streaming_)
+      exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+    streaming_ = true;
+    // Each write contains whole events, since some clients parse each read as complete events.
+    if (!built.events.empty()) exchange().write(built.events);
+    if (!built.ends) return;
+    exchange().end_stream();
+  } else {
+    if (!built.ends) return;
+    status_ = 200;
+    exchange().reply(200, kJson, std::move(built.reply), {{"x-request-id", head_.id}});
+  }
+  end();
 }
 
 void Generation::begin(std::vector<std::string> echoes) {
@@ -192,9 +258,9 @@ void Generation::fail(const ApiError& error) {
   abort();
   status_ = error.status;
   if (streaming_) {
-    events_.clear();
-    writer_->add_failure(error, events_);
-    exchange().write(events_);
+    std::string events;
+    writer_->add_failure(error, events);
+    exchange().write(events);
     exchange().end_stream();
   } else {
     Headers headers = {{"x-request-id", head_.id}};
@@ -205,6 +271,7 @@ void Generation::fail(const ApiError& error) {
 }
 
 void Generation::disconnect() noexcept {
+  disconnected_ = true;
   ended_ = true;
   on_end_ = nullptr;
   abort();
@@ -216,8 +283,16 @@ void Generation::abort() noexcept {
   for (const RequestId id : ids_) engine_.abort(id);
 }
 
-void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
+void Generation::add_logprobs(Choice& choice, const OutputCopy& output) {
   if (!job_.params.logprobs) return;
+  num_logprobs_ +=
+      output.logprobs.size() + output.tops.size() + output.prompt_logprobs.size() + output.prompt_tops.size();
+  if (num_logprobs_ > kMaxLogprobs)
+    throw ApiError{400,
+                   "logprobs: the completions have more than " + std::to_string(kMaxLogprobs) +
+                       " entries together; expected fewer tokens, completions or top logprobs",
+                   "logprobs",
+                   {}};
   if (!choice.entries) {
     choice.entries = std::make_shared<LogprobEntries>(engine_.tokenizer(), job_.params.skip_special_tokens);
     if (!output.has_prompt_logprobs) choice.entries->follow(output.prompt_ids);
@@ -238,7 +313,6 @@ void Generation::add_logprobs(Choice& choice, const OutputCopy& output) const {
 }
 
 void Generation::on_output(const OutputCopy& output) {
-  if (ended_) return;
   const size_t index = output.choice;
   Choice& choice = choices_[index];
   choice.num_prompt_tokens = output.num_prompt_tokens;
@@ -256,34 +330,30 @@ void Generation::on_output(const OutputCopy& output) {
   choice.message = output.message;
   add_logprobs(choice, output);
   std::span<const AnswerDelta> deltas;
-  if (choice.answer) deltas = choice.answer->push(output.text, output.finish_reason != FinishReason::kNone);
-  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
-  if (output.finish_reason == FinishReason::kNone || --num_left_ > 0 || ended_) return;
-  if (job_.stream) {
-    events_.clear();
-    writer_->add_last_events(choices_, events_);
-    exchange().write(events_);
-    exchange().end_stream();
-    return end();
+  if (choice.answer) {
+    using End = ChatAnswer::End;
+    const End end = output.finish_reason == FinishReason::kNone   ? End::kNone
+                    : output.finish_reason == FinishReason::kStop ? End::kComplete
+                                                                  : End::kCut;
+    deltas = choice.answer->push(output.text, end);
   }
+  if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
+  if (output.finish_reason == FinishReason::kNone || --num_left_ > 0) return;
+  built_.ends = true;
+  if (job_.stream) return writer_->add_last_events(choices_, built_.events);
   for (const Choice& each : choices_)
-    if (each.finish_reason == FinishReason::kError) return fail({500, each.message, {}, "generation_failed"});
-  status_ = 200;
-  exchange().reply(200, kJson, writer_->reply(choices_), {{"x-request-id", head_.id}});
-  end();
+    if (each.finish_reason == FinishReason::kError) {
+      built_.error = ApiError{500, each.message, {}, "generation_failed"};
+      return;
+    }
+  built_.reply = writer_->reply(choices_);
 }
 
 void Generation::stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas) {
   const bool first = !started_[index];
-  status_ = 200;
-  if (!streaming_) exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
-  streaming_ = true;
   started_[index] = true;
-  // Each write contains whole events, since some clients parse each read as complete events.
-  events_.clear();
   writer_->add_events({.index = index, .text = text, .deltas = deltas, .is_first = first}, choices_[index],
-                      events_);
-  if (!events_.empty()) exchange().write(events_);
+                      built_.events);
 }
 
 void Generation::end() {

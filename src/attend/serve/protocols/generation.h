@@ -2,6 +2,7 @@
 // streamed.
 #pragma once
 
+#include <atomic>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/http/ready_queue.h"
 #include "attend/serve/protocols/endpoint.h"
+#include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
 
@@ -47,11 +49,12 @@ class OutputCopies {
   size_t num_ = 0;
 };
 
-// Used on the I/O thread, except for submit() and reject().
+// Used on the I/O thread, except for submit() and reject(). Outputs with many logprobs and large replies are
+// built on a worker thread, one build at a time; later outputs wait in the inbox until it is done.
 class Generation : public ReadyHandler {
  public:
   // `on_end` is called once, after the last operation.
-  Generation(const Endpoint& endpoint, AsyncEngine& engine, ReadyQueue& ready_queue,
+  Generation(const Endpoint& endpoint, AsyncEngine& engine, Executor& executor, ReadyQueue& ready_queue,
              std::shared_ptr<Exchange> exchange, ReplyHead head,
              std::function<void(const Generation&)> on_end);
 
@@ -66,10 +69,15 @@ class Generation : public ReadyHandler {
   // Aborts unfinished completions; a connected client receives the last outputs. May be called from any
   // thread.
   void abort() noexcept;
+  // Returns true after disconnect(). May be called from any thread.
+  bool is_disconnected() const { return disconnected_; }
   void receive() override;
 
   const ReplyHead& head() const { return head_; }
-  const std::vector<Choice>& choices() const { return choices_; }
+  // Empty while a worker thread builds a reply.
+  std::span<const Choice> choices() const {
+    return build_ == Build::kRunning ? std::span<const Choice>() : std::span(choices_);
+  }
   // Status of the response; 0 if none was sent.
   int status() const { return status_; }
   // Time to the first token in seconds; 0 if there was none.
@@ -82,15 +90,23 @@ class Generation : public ReadyHandler {
   // Receives an output on the engine's thread.
   void take(size_t choice, const RequestOutput& output) noexcept;
   void begin(std::vector<std::string> echoes);
+  // Returns true if building the arrived outputs would occupy the I/O thread for long.
+  bool is_large() const;
+  void build_on_worker();
+  // Adds the arrived outputs to the choices and writes `built_`. Runs on a worker thread or the I/O thread.
+  void build();
   void on_output(const OutputCopy& output);
-  void add_logprobs(Choice& choice, const OutputCopy& output) const;
+  void add_logprobs(Choice& choice, const OutputCopy& output);
   void stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas);
+  // Sends what was built.
+  void send_built();
   // Replies with this error.
   void fail(const ApiError& error);
   void end();
 
   const Endpoint& endpoint_;
   AsyncEngine& engine_;
+  Executor& executor_;
   ReadyQueue& ready_queue_;
   ReplyHead head_;
   std::function<void(const Generation&)> on_end_;
@@ -104,8 +120,19 @@ class Generation : public ReadyHandler {
   bool streaming_ = false, ended_ = false;
   int status_ = 0;
   double first_token_seconds_ = 0.0;
-  OutputCopies arrived_;  // outputs that are being processed
-  std::string events_;    // events that are being written
+  OutputCopies arrived_;     // outputs that are being processed
+  size_t num_logprobs_ = 0;  // entries of all choices
+
+  // Result of build().
+  struct Built {
+    std::string events;  // of a stream
+    std::string reply;   // complete reply
+    bool ends = false;
+    std::optional<ApiError> error;  // instead of them
+  };
+  Built built_;
+  enum class Build { kNone, kRunning, kDone };
+  std::atomic<Build> build_ = Build::kNone;  // on a worker thread
 
   // Data from other threads.
   struct Inbox {
@@ -120,6 +147,7 @@ class Generation : public ReadyHandler {
   std::mutex ids_mutex_;
   std::vector<RequestId> ids_;  // request ids of the engine
   bool aborted_ = false;
+  std::atomic<bool> disconnected_ = false;
 };
 
 }  // namespace attend::serve

@@ -30,6 +30,10 @@ struct SamplingDefaults {
   static SamplingDefaults read(const std::filesystem::path& model_path);
 };
 
+// Limit of the logprobs of one request: of its prompts' and completions' tokens, and of the likeliest tokens
+// in their places.
+inline constexpr size_t kMaxLogprobs = 4'000'000;
+
 struct GenerationJob {
   std::string model;  // empty: not given
   std::string rid;    // the client's id; empty: none
@@ -43,7 +47,7 @@ struct GenerationJob {
   // been applied.
   std::string variables;
   bool add_generation_prompt = true;
-  std::string continued;  // chat: start of the answer, which the prompt already contains
+  std::string continued;  // chat: content of the last message, which the model continues; empty: none
   SamplingParams params;
   std::optional<RequestedGrammar> grammar;
   std::shared_ptr<TokenMask> mask;  // mask of the grammar after it is compiled; each prompt gets its own copy

@@ -38,6 +38,8 @@ constexpr Number kNumbers[] = {
      [](const Sample& s) { return double(s.engine.num_used_tokens); }},
     {"max_total_num_tokens", nullptr, kGauge, "Capacity of the KV pool in tokens.",
      [](const Sample& s) { return double(s.engine.num_total_tokens); }},
+    {"gen_throughput", nullptr, kGauge, "Generated tokens per second, over about a second.",
+     [](const Sample& s) { return s.engine.generation_throughput; }},
     {"token_usage", "kv_cache_usage_perc", kGauge, "Fraction of the KV pool used by requests.",
      [](const Sample& s) { return share(s.engine.num_used_tokens, s.engine.num_total_tokens); }},
     {nullptr, "gpu_cache_usage_perc", kGauge, "Old name of kv_cache_usage_perc, used by dashboards.",
@@ -115,6 +117,14 @@ constexpr Distribution kDistributions[] = {
      "Time from arrival of a request to its end.", &EngineMetrics::end_to_end},
     {"queue_time_seconds", "request_queue_time_seconds", "Time from arrival of a request to its admission.",
      &EngineMetrics::queue_time},
+    {nullptr, "request_prompt_tokens", "Prompt tokens of a finished request.", &EngineMetrics::prompt_length},
+    {nullptr, "request_generation_tokens", "Generated tokens of a finished request.",
+     &EngineMetrics::generation_length},
+    {nullptr, "request_prefill_time_seconds", "Time from admission of a request to its first token.",
+     &EngineMetrics::prefill_time},
+    {nullptr, "request_decode_time_seconds", "Time from the first token of a request to its last.",
+     &EngineMetrics::decode_time},
+    {nullptr, "iteration_tokens_total", "Tokens computed in a step.", &EngineMetrics::step_tokens},
 };
 
 class Exposition {
@@ -163,7 +173,7 @@ void expose(Exposition out, const Sample& sample, const char* Number::*number,
     out.number(metric.*number, metric.value(sample));
   }
   for (const Distribution& metric : kDistributions)
-    out.histogram(metric.*distribution, metric.help, sample.engine.*metric.value);
+    if (metric.*distribution) out.histogram(metric.*distribution, metric.help, sample.engine.*metric.value);
 }
 
 }  // namespace
@@ -179,6 +189,12 @@ std::string metrics_text(const EngineMetrics& engine, const HttpMetrics& http, c
   if (names == MetricNames::kSglang) return text;
   Exposition vllm(text, "vllm", model + R"(,engine="0")");
   expose(vllm, sample, &Number::vllm, &Distribution::vllm);
+  if (engine.page_size > 0) {
+    vllm.head("cache_config_info", kGauge, "Pages of the KV pool.");
+    vllm.number("cache_config_info", 1,
+                fmt::format(",block_size=\"{}\",num_gpu_blocks=\"{}\"", engine.page_size,
+                            engine.num_total_tokens / engine.page_size));
+  }
   vllm.head("request_success_total", kCounter, "Finished requests by finish reason.");
   for (const FinishReason reason :
        {FinishReason::kStop, FinishReason::kLength, FinishReason::kAbort, FinishReason::kError})

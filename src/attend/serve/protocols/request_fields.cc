@@ -3,14 +3,18 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <limits>
 
 #include "attend/checkpoint/input_file.h"
+#include "attend/engine/output/logprob_entries.h"
 #include "attend/model/config/model_spec.h"
+#include "attend/serve/protocols/reply_writer.h"
 
 namespace attend::serve {
 namespace {
 
 constexpr size_t kMaxStops = 64;
+constexpr size_t kMaxSaltChars = 200;                 // the prefix cache stores salts with their pages
 constexpr size_t kMaxCompletions = 4096;              // per request, over all its prompts
 constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions
 
@@ -39,7 +43,19 @@ constexpr MissingField kMissing[] = {
     {"audio", "sound is not supported"},
     {"session_params", "not supported"},
     {"web_search_options", "not supported"},
-    {"functions", "calls of tools are not supported"},
+    {"functions", "replaced by tools in OpenAI's API; send tools"},
+    {"function_call", "replaced by tool_choice in OpenAI's API; send tool_choice"},
+    {"repeat_last_n", "not supported; penalties count all tokens of the answer and the prompt"},
+    {"mirostat", "not supported"},
+    {"dynatemp_range", "not supported"},
+    {"xtc_probability", "not supported"},
+    {"dry_multiplier", "not supported"},
+    {"samplers", "not supported"},
+    {"lora", "adapters are not supported"},
+    {"lora_request", "adapters are not supported"},
+    {"mm_processor_kwargs", "images are not supported"},
+    {"return_token_ids", "not supported; /generate returns output_ids"},
+    {"return_tokens_as_token_ids", "not supported; /generate returns ids of tokens with logprobs"},
 };
 // Known fields without effect on the answer. SGLang's router sends separate_reasoning true, which has no
 // effect in SGLang either if the server has no reasoning parser.
@@ -72,7 +88,14 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
       reject(fields.name(key), fields.name(key), " ", value, ": expected ", lowest, " to ", highest);
     return static_cast<float>(value);
   };
-  params.repetition_penalty = number("repetition_penalty", defaults.repetition_penalty, 1e-3, 1e3);
+  params.repetition_penalty = defaults.repetition_penalty;
+  for (const char* key : {"repeat_penalty", "repetition_penalty"}) {
+    const auto value = fields.number(key);
+    if (!value) continue;
+    if (!(*value > 0.0 && *value <= 2.0))
+      reject(fields.name(key), fields.name(key), " ", *value, ": expected above 0, at most 2 (1: none)");
+    params.repetition_penalty = static_cast<float>(*value);
+  }
   params.frequency_penalty = number("frequency_penalty", 0.0, -2.0, 2.0);
   params.presence_penalty = number("presence_penalty", 0.0, -2.0, 2.0);
   for (const char* key : {"min_tokens", "min_new_tokens"})
@@ -152,8 +175,8 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   check_range("temperature", params.temperature, 0.0, 100.0);
   check_range("min_p", params.min_p, 0.0, 1.0);
   check_range("top_p", params.top_p, 0.0, 1.0);
-  if (params.top_p == 0.0f)
-    reject(fields.name("top_p"), fields.name("top_p"), " 0: expected above 0, at most 1");
+  // 0 keeps the most likely token, as the smallest positive number does.
+  if (params.top_p == 0.0f) params.top_p = std::numeric_limits<float>::min();
 }
 
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
@@ -171,8 +194,14 @@ void read_request(const Fields& fields, GenerationJob& job) {
   job.stream = fields.boolean("stream").value_or(false);
   job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
   // The joined key includes the size of the salt, so that different splits give different keys.
-  const std::string salt = fields.string("cache_salt").value_or("");
-  const std::string key = fields.string("extra_key").value_or("");
+  const auto read_salt = [&](const char* field) {
+    std::string text = fields.string(field).value_or("");
+    if (const size_t size = attend::num_chars(text); size > kMaxSaltChars)
+      reject(fields.name(field), fields.name(field), " of ", size, " characters: expected at most ",
+             kMaxSaltChars);
+    return text;
+  };
+  const std::string salt = read_salt("cache_salt"), key = read_salt("extra_key");
   if (!salt.empty() || !key.empty()) job.cache_salt = std::to_string(salt.size()) + ":" + salt + key;
 }
 
@@ -182,6 +211,12 @@ void check_num_completions(const GenerationJob& job) {
   if (num > kMaxCompletions)
     reject("n", "n ", job.params.n, " of ", job.prompts.size(), " prompts: expected at most ",
            kMaxCompletions, " completions together");
+  const size_t num_tokens = job.has_max_tokens ? static_cast<size_t>(job.params.max_new_tokens) : 0;
+  if (job.params.logprobs)
+    if (const size_t per_token = 1 + static_cast<size_t>(std::max(*job.params.logprobs, 0));
+        num * num_tokens > kMaxLogprobs / per_token)
+      reject("logprobs", "logprobs: ", num, " completions of ", num_tokens, " tokens with ", per_token,
+             " logprobs each: expected at most ", kMaxLogprobs, " together");
   if (const size_t bytes = param_bytes(job.params); num * bytes > kMaxParamBytes)
     reject("n", num, " completions with stop, stop_token_ids and logit_bias of ", bytes,
            " bytes each: expected at most ", kMaxParamBytes, " together");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "attend/base/log.h"
 #include "attend/base/version.h"
@@ -20,6 +21,16 @@ bool same_key(std::string_view given, std::string_view key) {
   return difference == 0;
 }
 
+// Returns the token of "Bearer TOKEN" (RFC 6750, 9110): the scheme is not case-sensitive.
+std::optional<std::string_view> bearer_token(std::string_view authorization) {
+  constexpr std::string_view kBearer = "bearer ";
+  if (authorization.size() < kBearer.size()) return std::nullopt;
+  for (size_t i = 0; i < kBearer.size(); ++i)
+    if ((authorization[i] | 0x20) != (kBearer[i] | 0x20)) return std::nullopt;
+  const size_t token = authorization.find_first_not_of(' ', kBearer.size());
+  return authorization.substr(std::min(token, authorization.size()));
+}
+
 // Response that a worker has prepared.
 struct PreparedResponse : ReadyHandler {
   using ReadyHandler::ReadyHandler;
@@ -30,14 +41,10 @@ struct PreparedResponse : ReadyHandler {
 
   std::string text;
   std::exception_ptr error;
+  std::atomic<bool> is_gone = false;  // the client has disconnected
 };
 
 }  // namespace
-
-void HealthResponse::receive() {
-  if (healthy) return exchange().reply(200, "text/plain", "");
-  answer_error(exchange(), {503, message, {}, "unhealthy"});
-}
 
 std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -85,17 +92,42 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
     const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
     return exchange->reply(405, kJson, error_reply(error), {{"Allow", allowed}});
   }
-  throw ApiError{404, request.path + ": unknown path", {}, "not_found"};
+  const std::string hint = similar_path(request.path);
+  throw ApiError{
+      404, request.path + ": unknown path" + (hint.empty() ? "" : "; expected " + hint), {}, "not_found"};
+}
+
+// Clients mostly add or omit "/v1", or join two slashes.
+std::string Service::similar_path(std::string_view path) const {
+  std::string single;
+  for (const char c : path.substr(0, 200))
+    if (c != '/' || !single.ends_with('/')) single += c;
+  if (single.size() > 1 && single.ends_with('/')) single.pop_back();
+  std::vector<std::string> candidates = {single, "/v1" + single};
+  for (const std::string_view prefix : {"/v1/v1", "/api/v1", "/openai/v1"})
+    if (single.starts_with(prefix)) candidates.push_back("/v1" + single.substr(prefix.size()));
+  if (single.starts_with("/v1/")) candidates.push_back(single.substr(3));
+  for (const std::string& candidate : candidates)
+    for (const Route& route : routes_)
+      if (route.path == candidate) return candidate;
+  return {};
 }
 
 void Service::check_key(Needs needs, const HttpRequest& request) const {
   const std::string& key = needs == Needs::kAdminKey && !options_.admin_api_key.empty()
                                ? options_.admin_api_key
                                : options_.api_key;
-  if (needs == Needs::kNothing || key.empty()) return;
-  constexpr std::string_view kBearer = "Bearer ";
-  const std::string_view given = request.authorization;
-  if (!given.starts_with(kBearer) || !same_key(given.substr(kBearer.size()), key))
+  if (needs == Needs::kNothing || key.empty()) {
+    // A key that is sent is proof enough, since browsers do not add one themselves.
+    if (request.is_foreign)
+      throw ApiError{403,
+                     "Origin: requests of web pages of other origins are not allowed; see --cors-origins",
+                     {},
+                     "foreign_origin"};
+    return;
+  }
+  const auto given = bearer_token(request.authorization);
+  if (!given || !same_key(*given, key))
     throw ApiError{401,
                    "expected the header \"Authorization: Bearer KEY\" with the server's API key",
                    {},
@@ -123,7 +155,11 @@ void Service::log_ignored(const std::vector<std::string>& fields) const {
 
 void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {
   const auto answer = std::make_shared<PreparedResponse>(exchange);
+  exchange->on_disconnect = [weak = std::weak_ptr(answer)](int) {
+    if (const auto gone = weak.lock()) gone->is_gone = true;
+  };
   executor_.work([this, answer, make = std::move(make)] {
+    if (answer->is_gone) return;
     answer->error = catch_error([&] { answer->text = make(); });
     ready_queue_.add_now(*answer);
   });

@@ -88,6 +88,8 @@ class Service : public Drainable {
 
  private:
   void dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  // Returns the known path that a client with an unknown one probably means, or an empty text.
+  std::string similar_path(std::string_view path) const;
   void check_key(Needs needs, const HttpRequest& request) const;
   void models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void health(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -97,16 +99,6 @@ class Service : public Drainable {
   mutable std::mutex ignored_mutex_;
   mutable std::set<std::string> ignored_;
   std::time_t started_ = std::time(nullptr);
-};
-
-// Response of /health_generate, sent when its request has ended.
-struct HealthResponse : ReadyHandler {
-  HealthResponse(std::shared_ptr<Exchange> exchange, const char* unhealthy_message)
-      : ReadyHandler(std::move(exchange)), message(unhealthy_message) {}
-  void receive() override;
-
-  const char* message;
-  bool healthy = false;
 };
 
 std::string json_text(const Json& json);

@@ -15,11 +15,29 @@ using chat_template::TemplateError;
 using chat_template::Text;
 using chat_template::Value;
 
+namespace {
+
+// Returns the name of earlier reasoning that a template reads: .name or ['name'].
+std::string_view read_reasoning_name(std::string_view source) {
+  for (const std::string_view name : chat_template::kReasoningNames)
+    for (size_t at = source.find(name); at != source.npos; at = source.find(name, at + 1)) {
+      const char before = at > 0 ? source[at - 1] : ' ';
+      const char after = at + name.size() < source.size() ? source[at + name.size()] : ' ';
+      const bool is_quoted = (before == '\'' || before == '"') && after == before;
+      const bool goes_on = after == '_' || (after >= 'a' && after <= 'z') || after == '(';
+      if (is_quoted || (before == '.' && !goes_on)) return name;
+    }
+  return {};
+}
+
+}  // namespace
+
 struct ChatTemplate::Impl {
   struct Named {
     std::string name;
     chat_template::Block block;
     ContentForms forms;
+    std::string_view reasoning_name;  // name of earlier reasoning that the template reads; "": none
   };
   std::vector<Named> templates;
   std::string source;
@@ -91,12 +109,13 @@ std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint,
   for (const chat_template::TemplateSource& source : sources) {
     impl->source += source.text;
     try {
-      impl->templates.push_back({source.name, chat_template::parse_template(source.text), {}});
+      impl->templates.push_back({source.name, chat_template::parse_template(source.text), {}, {}});
     } catch (const chat_template::SyntaxError& error) {
       fail(error.unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruptFile, source.where, ": line ",
            error.line, ": ", error.message, error.unsupported ? ": not supported in chat templates" : "");
     }
     impl->templates.back().forms = impl->probe(impl->templates.back());
+    impl->templates.back().reasoning_name = read_reasoning_name(source.text);
   }
   return ChatTemplate(std::move(impl));
 }
@@ -112,7 +131,7 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
     if (!messages) chat_template::fail_template("needs a JSON object with \"messages\"");
     const Value* tools = values.dict()->find(Text("tools"));
     const Impl::Named& named = impl_->choose(tools && is_true(*tools));
-    chat_template::prepare_messages(*messages, named.forms);
+    chat_template::prepare_messages(*messages, named.forms, named.reasoning_name);
     const Text text = impl_->run(named, values, add_generation_prompt, now, line);
     std::vector<Part> parts;
     for (size_t i = 0; i < text.size(); ++i) {
@@ -126,6 +145,32 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
     if (line == 0) fail(ErrorCode::kInvalidArgument, "chat template: ", error.message);
     fail(ErrorCode::kInvalidArgument, "chat template, line ", line, ": ", error.message);
   }
+}
+
+std::vector<ChatTemplate::Part> ChatTemplate::render_continued(std::string_view variables,
+                                                               std::string_view content,
+                                                               std::time_t now) const {
+  std::vector<Part> parts = render(variables, /*add_generation_prompt=*/false, now);
+  std::string text;
+  for (const Part& part : parts) text += part.text;
+  constexpr std::string_view kSpaces = " \n\t\r";
+  const size_t first = std::min(content.find_first_not_of(kSpaces), content.size());
+  const std::string_view left = content.substr(first);
+  const std::string_view both = left.substr(0, left.find_last_not_of(kSpaces) + 1);
+  const size_t at = text.rfind(both);
+  if (both.empty() || at == std::string::npos)
+    fail(ErrorCode::kInvalidArgument,
+         "continue_final_message: the chat template does not render the last message's content");
+  // Templates may remove spaces at the end of the content.
+  size_t size = at + (std::string_view(text).substr(at).starts_with(left) ? left.size() : both.size());
+  std::vector<Part> kept;
+  for (Part& part : parts) {
+    if (size == 0) break;
+    part.text.resize(std::min(part.text.size(), size));
+    size -= part.text.size();
+    kept.push_back(std::move(part));
+  }
+  return kept;
 }
 
 std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::string_view variables,

@@ -22,9 +22,10 @@ namespace attend {
 class ChatTemplate {
  public:
   // Returns the template of a checkpoint: chat_template.jinja, else "chat_template" of tokenizer_config.json,
-  // which may be several named templates. `name_or_path`: a file with a template that replaces it, or the
-  // name of one of several. If empty, the template named "default" is used, and "tool_use" for requests with
-  // tools. Returns no value if the checkpoint has no template. Throws
+  // which may be several named templates. Files additional_chat_templates/NAME.jinja are further ones.
+  // `name_or_path`: a file with a template that replaces it, or the name of one of several. If empty, the
+  // template named "default" is used, and "tool_use" for requests with tools. Returns no value if the
+  // checkpoint has no template. Throws
   //   Error(kNotFound)     no such file, and no template with that name
   //   Error(kCorruptFile)  invalid Jinja, with file and line
   //   Error(kUnsupported)  valid Jinja that attend does not support, with file and line
@@ -50,6 +51,12 @@ class ChatTemplate {
   // conversation or fails.
   std::vector<Part> render(std::string_view variables, bool add_generation_prompt = true,
                            std::time_t now = std::time(nullptr)) const;
+
+  // Like render(), cut after the last occurrence of `content`, the content of the last message, which the
+  // model continues, as transformers' continue_final_message does. Throws Error(kInvalidArgument) if the
+  // template does not render the content.
+  std::vector<Part> render_continued(std::string_view variables, std::string_view content,
+                                     std::time_t now = std::time(nullptr)) const;
 
   // Returns the token ids of render()'s result. The template emits BOS itself, so no special tokens are
   // added.

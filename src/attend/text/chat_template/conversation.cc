@@ -55,9 +55,18 @@ void prepare_tool_call(const Value& call) {
   }
 }
 
+void prepare_reasoning(Dict& message, std::string_view name) {
+  if (find_in(message, name)) return;
+  for (const std::string_view other : kReasoningNames)
+    if (const Value* given = find_in(message, other); given && given->text()) {
+      message.items.emplace_back(Text(name), *given);
+      return;
+    }
+}
+
 }  // namespace
 
-void prepare_messages(const Value& messages, ContentForms forms) {
+void prepare_messages(const Value& messages, ContentForms forms, std::string_view reasoning_name) {
   if (!messages.list()) fail_template("messages: needs a list");
   for (const Value& message : messages.list()->items) {
     if (!message.dict()) fail_template("messages: needs objects");
@@ -66,6 +75,7 @@ void prepare_messages(const Value& messages, ContentForms forms) {
         std::find(std::begin(kRoles), std::end(kRoles), role->text()->bytes()) != std::end(kRoles))
       *role = Text(role->text()->bytes());
     if (Value* content = find_in(*message.dict(), "content")) prepare_content(*content, forms);
+    if (!reasoning_name.empty()) prepare_reasoning(*message.dict(), reasoning_name);
     const Value* calls = find_in(*message.dict(), "tool_calls");
     if (calls && calls->list())
       std::for_each(calls->list()->items.begin(), calls->list()->items.end(), prepare_tool_call);

@@ -1,6 +1,8 @@
 // Converts a conversation from the form that clients send to the form that a template expects.
 #pragma once
 
+#include <string_view>
+
 #include "attend/text/chat_template/values/value.h"
 
 namespace attend::chat_template {
@@ -11,10 +13,14 @@ struct ContentForms {
   bool parts = false;  // "content": [{"type": "text", "text": "..."}]
 };
 
-// Changes `messages` in place: contents to a form that the template supports, and arguments of tool calls
-// from JSON text to objects, an empty one for no text and null. Roles that templates usually check count as
-// text of the template, since some templates build special tokens from them. Throws TemplateError if
-// `messages` is not a list of objects.
-void prepare_messages(const Value& messages, ContentForms forms);
+// Names of an assistant's earlier reasoning in messages.
+inline constexpr std::string_view kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
+
+// Changes `messages` in place: contents to a form that the template supports, arguments of tool calls from
+// JSON text to objects (an empty one for no text and null), and reasoning to `reasoning_name`, the name that
+// the template reads, unless the message has it ("" if the template reads none). Roles that templates usually
+// check count as text of the template, since some templates build special tokens from them. Throws
+// TemplateError if `messages` is not a list of objects.
+void prepare_messages(const Value& messages, ContentForms forms, std::string_view reasoning_name);
 
 }  // namespace attend::chat_template

@@ -1,5 +1,7 @@
 #include "attend/text/chat_template/template_files.h"
 
+#include <algorithm>
+
 #include "attend/checkpoint/input_file.h"
 #include "attend/checkpoint/json.h"
 #include "attend/text/tokenizer/utf8.h"
@@ -33,6 +35,18 @@ void read_config_templates(const JsonNode& config, std::vector<TemplateSource>& 
   }
 }
 
+// Reads additional_chat_templates/NAME.jinja of a folder, sorted by name.
+void read_additional_templates(const std::filesystem::path& folder, std::vector<TemplateSource>& sources) {
+  constexpr size_t kMaxTemplates = 64;
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "additional_chat_templates", error))
+    if (entry.path().extension() == ".jinja" && files.size() < kMaxTemplates) files.push_back(entry.path());
+  std::sort(files.begin(), files.end());
+  for (const std::filesystem::path& file : files)
+    sources.push_back({file.string(), file.stem().string(), read_template_file(file)});
+}
+
 std::string names_of(const std::vector<TemplateSource>& sources) {
   std::string names;
   for (const TemplateSource& source : sources) names += (names.empty() ? "" : ", ") + source.name;
@@ -51,6 +65,7 @@ std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const s
   } else if (const auto config = checkpoint.find(CheckpointDocument::kTokenizerConfig)) {
     read_config_templates(*config, sources);
   }
+  read_additional_templates(checkpoint.path(), sources);
   if (name_or_path.empty()) return sources;
   for (TemplateSource& source : sources)
     if (source.name == name_or_path) return {{source.where, "default", std::move(source.text)}};

@@ -20,7 +20,7 @@ std::string_view literal_name(TreeShape tree) {
 
 std::string_view literal_name(ScoreSpread spread) {
   constexpr std::string_view kNames[] = {"ScoreSpread::kOrdinary", "ScoreSpread::kFlat",
-                                         "ScoreSpread::kPeaked"};
+                                         "ScoreSpread::kSharp"};
   return kNames[static_cast<size_t>(spread)];
 }
 

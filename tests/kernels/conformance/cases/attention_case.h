@@ -33,7 +33,7 @@ enum class TreeShape : uint8_t {
 enum class ScoreSpread : uint8_t {
   kOrdinary,  // about 1, as with random activations
   kFlat,      // about 0.02: all keys have nearly equal weights
-  kPeaked,    // about 12: one key has nearly all of the weight
+  kSharp,     // about 12: one key has nearly all of the weight
 };
 
 // Returns a literal such as "PageOrder::kShuffled".

@@ -29,7 +29,7 @@ float q_deviation(ScoreSpread spread) {
       return 1.0f;
     case ScoreSpread::kFlat:
       return 0.02f;
-    case ScoreSpread::kPeaked:
+    case ScoreSpread::kSharp:
       return 12.0f;
   }
   return 1.0f;

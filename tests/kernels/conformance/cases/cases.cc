@@ -314,7 +314,7 @@ class CaseSampler {
   ShuffledCycle<float> scale_{0.037f, 0.5f, 1.7f};
   ShuffledCycle<float> cap_{1.5f, 8.0f, 50.0f};
   ShuffledCycle<ScoreSpread> spread_{ScoreSpread::kOrdinary, ScoreSpread::kOrdinary, ScoreSpread::kFlat,
-                                     ScoreSpread::kPeaked};
+                                     ScoreSpread::kSharp};
   ShuffledCycle<int> slack_{0, 0, 0, 5, 64};
   ShuffledCycle<Splits> splits_{{SplitRule::kNone, 256, 0},
                                 {SplitRule::kFixed, 64, 0},

@@ -53,7 +53,7 @@ void merge_row(const MergeArgs& args, const RowKernels& kernels, int64_t token, 
   for (int64_t first = 0; first < args.out.shape[2]; first += kPiece) {
     const auto n = static_cast<int>(std::min<int64_t>(kPiece, args.out.shape[2] - first));
     float sum[kPiece] = {};
-    // The output of an empty part is not read: it may be anything.
+    // The output of an empty part is not read: it may have any content.
     if (lse_a != kEmptyLse)
       kernels.blend(sum, a.sum, row_piece(args.out_a, token, head, first), args.out_a.dtype, a.part,
                     a.inverse_total, n);

@@ -27,8 +27,8 @@ void convert_rows(const TileRows& rows, uint16_t* memory, int stride, TileRows& 
 // every line (docs/kernels/attention-cpu.md has the figures).
 void prefetch_runs(const AttentionProblem& problem, const TileRows& rows);
 
-// The same before every line is prefetched, so that the hardware prefetcher starts on all runs early. Does
-// nothing if pages are too short for it to follow.
+// Same, called before every line is prefetched, so that the hardware prefetcher starts on all runs early.
+// Does nothing if pages are too short for the hardware prefetcher.
 void prefetch_run_starts(const AttentionProblem& problem, const TileRows& rows);
 
 }  // namespace attend::kernels::cpu

@@ -22,7 +22,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// Whether every row of the last dimension begins at a multiple of `num_bytes`.
+// Returns true if every row of the last dimension begins at a multiple of `num_bytes`.
 bool rows_aligned(const TensorView& view, int64_t num_bytes) {
   const auto element_bytes = static_cast<int64_t>(size_of(view.dtype));
   if (reinterpret_cast<uintptr_t>(view.data) % static_cast<uintptr_t>(num_bytes) != 0) return false;
@@ -33,14 +33,14 @@ bool rows_aligned(const TensorView& view, int64_t num_bytes) {
   return true;
 }
 
-// Whether every stride is below 2^31 elements.
+// Returns true if every stride is below 2^31 elements.
 bool strides_fit(const TensorView& view) {
   for (int dim = 0; dim < view.rank; ++dim)
     if (std::abs(view.strides[static_cast<size_t>(dim)]) > std::numeric_limits<int32_t>::max()) return false;
   return true;
 }
 
-// 2^32 / group, rounded up: the product with x holds x / group in its upper half while x * group < 2^32.
+// Returns 2^32 / group, rounded up: the upper half of its product with x is x / group if x * group < 2^32.
 uint32_t reciprocal(int32_t group) {
   return group == 1 ? 0 : static_cast<uint32_t>(((uint64_t{1} << 32) + group - 1) / group);
 }
@@ -65,16 +65,16 @@ sm80::AttentionLaunch tiles_launch(Element kv, HeadDims dims) {
   fail(ErrorCode::kInternal, "attention: no instance of sm80 tiles ", dims.qk, "/", dims.v);
 }
 
-// Whether partial results are left for a kernel of its own to merge.
+// Returns true if a separate kernel merges the partial results.
 bool needs_merge_kernel(const PlanView& plan) { return plan.streamed && !plan.ctas_merge; }
 
-// Whether CTAs may start while the kernel before them ends. Where they leave the plan that they derive for
-// the kernel that merges, that kernel of the call before may be what ends, and reads the last one.
+// Returns true if CTAs may start before the previous kernel has ended. If CTAs store the plan that they
+// derive for a separate merge kernel, the merge kernel of the previous call may still read the previous plan.
 bool may_start_early(bool prefix_ready, const PlanView& plan) {
   return prefix_ready && !(plan.inline_plan && needs_merge_kernel(plan));
 }
 
-// What the choice depends on, as far as the plan and the visibility have it.
+// Returns the inputs of a choice that the plan and the mask determine.
 AttentionProblem make_problem(const DevicePlan& plan, const AttentionMask& attention_mask) {
   return {.step = plan.step(), .causal = attention_mask.causal, .plan = plan.shape()};
 }
@@ -92,7 +92,7 @@ HeadScaleParams head_scales(const HeadScales& scales) {
   return {scales.data, scales.request_stride, scales.head_stride};
 }
 
-// Of each request.
+// Returns the number of new keys of each request.
 int32_t num_new_keys(const AttentionArgs& args) {
   return args.batch.num_reqs() == 0 ? 0
                                     : static_cast<int32_t>(args.new_keys.k.shape[0] / args.batch.num_reqs());
@@ -121,13 +121,13 @@ AttentionParams common_params(const QueryBatch& batch, const AttentionMask& atte
   return params;
 }
 
-// A call of attention or of MLA: the arguments of the other are null.
+// A call of attention or of MLA: the other family's arguments are null.
 struct Call {
   const AttentionArgs* args;
   const MlaArgs* mla_args;
   const AttentionParams& params;
   const DevicePlan& plan;
-  HeadDims dims = {};  // of the instance that was chosen
+  HeadDims dims = {};  // head dims of the chosen instance
 };
 
 void launch_prefill(const Call& call, Stream& stream) {
@@ -164,7 +164,7 @@ void launch_rows(const Call& call, Stream& stream) {
   (scaled ? sm80::launch_scaled_row_attention : sm80::launch_row_attention)(call.params, stream.handle);
 }
 
-// By AttentionKernel.
+// Indexed by AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
     launch_prefill,          launch_sm90_mla, launch_single_request_decode, launch_tiles, launch_mla_tiles,
     launch_scaled_mla_tiles, launch_rows};
@@ -239,7 +239,7 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   attention(args, plan, stream, attention_tuning(gpu_facts(stream.device)));
 }
 
-// Keys of a window begin before the new ones, so that a CTA reads, and so stores, each of them.
+// Keys of a window must begin before the new keys, so that a CTA reads, and therefore stores, all new keys.
 bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
   const NewKeys& added = args.new_keys;
   const DType dtype = args.kv.k.dtype;
@@ -254,14 +254,14 @@ bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan) {
 }
 
 bool has_head_descales(const AttentionArgs& args, const DevicePlan& plan) {
-  constexpr int kMaxRows = 32;  // of sm80's tiles that take them
+  constexpr int kMaxRows = 32;  // of sm80 tiles that support descales
   if (!is_fp8(args.kv.k.dtype)) return false;
   const AttentionKernel kernel = choose(attention_problem(args, plan), gpu_facts(args.q.device)).row.kernel;
   return kernel == AttentionKernel::kSm90Prefill ||
          (kernel == AttentionKernel::kSm80Tiles && plan.shape().tile_rows <= kMaxRows);
 }
 
-// A request of so many new tokens with one head.
+// Represents the rows as a request with `num_rows` new tokens and one head.
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows) {
   const GpuFacts& gpu = gpu_facts(device);
   const auto num_tokens = static_cast<int>(std::min<int64_t>(num_rows, std::numeric_limits<int>::max()));
@@ -288,10 +288,10 @@ void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream) {
       common_params(args.batch, args.attention_mask, args.score, args.q, args.out, args.lse);
   params.q_rope = token_rows(args.q_rope);
   params.rope_dim = static_cast<int32_t>(args.q_rope.shape[2]);
-  // One latent row is K, and its first part V, of all heads.
+  // One latent row is K of all heads, and its first part is V.
   params.k = {args.latent.data, args.latent.strides[0], args.latent.strides[1], 0};
   params.v = params.k;
-  // Scaled rows have kernels of their own, which count bytes.
+  // Scaled rows have separate kernels, with strides in bytes.
   params.kv_element = has_scaled_rows(args.latent) ? Element::kF8E4M3 : to_element_type(args.latent.dtype);
   params.index = args.index;
   params.scale = args.score.scale * args.scale_kv;

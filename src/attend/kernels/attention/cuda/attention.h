@@ -1,5 +1,5 @@
-// Attention, MLA and merges on a GPU. As the functions of attention.h, mla.h and merge.h, which check their
-// arguments and call these.
+// Attention, MLA and merges on a GPU: implementations of the functions of attention.h, which check arguments
+// first.
 #pragma once
 
 #include "attend/kernels/attention/attention.h"
@@ -8,24 +8,24 @@
 
 namespace attend::kernels::cuda {
 
-// Tensor core kernels take q of bf16 or f16, K/V of that dtype or fp8, out of that dtype or f32 (prefill on
-// Hopper also q and K/V of e4m3, out of any), a positive scale, and rows that begin at multiples of 16 bytes;
-// the rest, float32 above all, runs on a plain kernel.
+// Tensor core kernels support q of bf16 or f16, K/V of the same dtype or fp8, out of the same dtype or f32
+// (prefill on Hopper also q and K/V of e4m3, with any out), a positive scale, and rows that begin at
+// multiples of 16 bytes. Everything else, mostly float32, runs on the row kernel.
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream);
-// By the kernel that is chosen under `tuning` instead of the GPU's.
+// Runs the kernel that is chosen with `tuning` instead of that of the GPU.
 void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream,
                const AttentionTuning& tuning);
-// The same, with q and latent rows of one 16-bit dtype and splits that are not fixed, on a GPU with 163 KiB
-// of shared memory for a CTA, except more than 64 rows of a request where kv_lora_rank is at most 128; the
-// rest runs on the plain kernel.
+// Same for MLA. Tensor core kernels support q and latent rows of one 16-bit dtype without fixed splits, on a
+// GPU with 163 KiB of shared memory per CTA; more than 64 rows per request only with kv_lora_rank above 128.
+// Everything else runs on the row kernel.
 void mla(const MlaArgs& args, const DevicePlan& plan, Stream& stream);
 
-// As the functions of attention.h, on a GPU.
+// GPU versions of the functions of attention.h.
 bool stores_new_keys(const AttentionArgs& args, const DevicePlan& plan);
 bool has_head_descales(const AttentionArgs& args, const DevicePlan& plan);
 bool multiplies_e4m3(Device device, int64_t head_dim_qk, int64_t head_dim_v, int64_t num_rows);
 
-// What choose() is told.
+// Return the input of choose() for a call.
 AttentionProblem attention_problem(const AttentionArgs& args, const DevicePlan& plan);
 AttentionProblem attention_problem(const MlaArgs& args, const DevicePlan& plan);
 

@@ -35,12 +35,13 @@ constexpr AttentionTuning kAttentionOfH200{
     .fixed_split_rows = 16,
     .fixed_splits_of_cta = 64,
     .max_merge_floats = 32 * 128,
-    .barrier_timeout_clocks = 40'000,  // some 20 us
+    .barrier_timeout_clocks = 40'000,  // about 20 us
     .max_reqs_of_inline_plan = 512,
     .max_tokens_of_head_group = 8,
     .max_stored_keys = 64};
 
-// Without the kernels of sm90 and without clusters. The rest is the H200's until one is timed.
+// Without the kernels of sm90 and without clusters. Other values are those of the H200 until Ampere is
+// measured.
 constexpr AttentionTuning attention_of_ampere() {
   AttentionTuning tuning = kAttentionOfH200;
   tuning.prefills_e4m3 = tuning.prefills_96 = false;
@@ -54,14 +55,14 @@ constexpr std::array kAttentionTunings{
 
 bool always(const AttentionProblem&, const GpuFacts&, const AttentionTuning&) { return true; }
 
-// What all tiled kernels of attention require of rows, whatever their dtypes.
+// Requirements of all tiled attention kernels on rows, for any dtype.
 bool rows_fit_tiles(const AttentionProblem& problem, HeadDims dims) {
   return !problem.mla && problem.positive_scale && problem.aligned && problem.strides_fit &&
          (!is_fp8(problem.kv_dtype) || (problem.head_dim_qk % 16 == 0 && problem.head_dim_v() % 16 == 0)) &&
          problem.head_dim_qk <= dims.qk && problem.head_dim_v() <= dims.v;
 }
 
-// What those of 16-bit products ask for.
+// Requirements of tiled kernels with 16-bit products.
 bool fits_tiles(const AttentionProblem& problem, HeadDims dims) {
   const DType q = problem.q_dtype, kv = problem.kv_dtype, out = problem.out_dtype;
   return (q == DType::kBF16 || q == DType::kF16) && (kv == q || is_fp8(kv)) &&
@@ -72,18 +73,18 @@ bool has_fixed_splits(const AttentionProblem& problem) {
   return problem.step.limits.split_rule == SplitRule::kFixed;
 }
 
-// What prefill requires of a plan.
+// Requirements of the prefill kernel on a plan.
 bool plan_fits_prefill(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() &&
          (problem.plan->tile_rows >= kPrefillRows / 2 || problem.plan->divides_prefill_keys()) &&
          !problem.has_tree_mask();
 }
 
-// Whether the plan is for CTAs of prefill that verify: few rows, whose keys they divide.
+// Returns true if the plan is for verification with the prefill kernel: few rows, keys divided over CTAs.
 bool plan_verifies(const AttentionProblem& problem) { return problem.plan->kind == PlanKind::kVerify; }
 
-// Fixed splits: with the bits of sm80's instance of the same head dims, of plans whose CTAs take whole work
-// tiles.
+// Returns true if the prefill kernel supports fixed splits. Their bits are those of sm80's instance of the
+// same head dims, and each CTA processes whole work tiles.
 bool prefill_supports_fixed_splits(const AttentionProblem& problem, HeadDims dims) {
   return sm90::has_fixed_splits(dims) && problem.kv_dtype == problem.q_dtype && problem.head_dim_qk > 64 &&
          problem.plan->tile_rows == kPrefillRows;
@@ -108,12 +109,12 @@ bool prefill_e4m3_supports(const AttentionProblem& problem, const GpuFacts& gpu)
          rows_fit_tiles(problem, sm90::kE4m3PrefillDims[kIdx]);
 }
 
-// Only the row kernel stands below it.
+// The only later row that supports such a problem is the row kernel.
 bool prefill_e4m3_is_faster(const AttentionProblem&, const GpuFacts&, const AttentionTuning& tuning) {
   return tuning.prefills_e4m3;
 }
 
-// Without splits one kernel serves a request's rows, whatever other requests there are.
+// Without splits the same kernel must run a request's rows for any other requests of the step.
 bool prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const AttentionTuning& tuning) {
   const AttentionStep& step = problem.step;
   if (step.most_rows() < tuning.prefill_min_rows) return plan_verifies(problem) && !is_fp8(problem.kv_dtype);
@@ -123,8 +124,9 @@ bool prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const A
                              step, tuning);
 }
 
-// The plan, which knows the head dim of V alone, may have tiles that an instance for wider values has not.
-// Under fixed splits such an instance takes none of its tiles, since bits do not depend on a tile's height.
+// The plan depends on the head dim of V only, so it may have tiles that an instance for wider values lacks.
+// With fixed splits such an instance supports no tile of the plan, because bits must not depend on a tile's
+// height.
 template <size_t kIdx>
 bool tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = kAttentionDims[kIdx];
@@ -134,7 +136,7 @@ bool tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
                                               has_fixed_splits(problem)) <= gpu.shared_bytes;
 }
 
-// Head dims in between are for tiles that pad.
+// Supports exact head dims only; tiles that pad run the others.
 template <size_t kIdx>
 bool single_request_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = kSingleRequestDecodeDims[kIdx];
@@ -144,7 +146,7 @@ bool single_request_decode_takes(const AttentionProblem& problem, const GpuFacts
          fits_tiles(problem, kDims) && HeadDims{problem.head_dim_qk, problem.head_dim_v()} == kDims;
 }
 
-// What all kernels of MLA require, latent rows aside.
+// Requirements of all MLA kernels except those on latent rows.
 bool fits_mla(const AttentionProblem& problem) {
   const DType q = problem.q_dtype, out = problem.out_dtype;
   return problem.mla && (q == DType::kBF16 || q == DType::kF16) && (out == q || out == DType::kF32) &&
@@ -156,7 +158,7 @@ bool mla_tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
   return fits_mla(problem) && problem.kv_dtype == problem.q_dtype && gpu.shared_bytes >= kMlaSharedBytes;
 }
 
-// On such a GPU it takes all that sm80's would: plans count on it.
+// On sm90 it supports every problem that sm80's kernel supports; plans depend on that.
 bool sm90_mla_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && fits_mla(problem) &&
          (problem.kv_dtype == problem.q_dtype || (is_fp8(problem.kv_dtype) && problem.head_dim_qk % 16 == 0));

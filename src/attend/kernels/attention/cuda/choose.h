@@ -1,8 +1,8 @@
-// How attention and MLA run on a GPU: the tables of plans and of kernels, and the choice from both. Pure: for
-// any GPU, on any machine.
+// Selection of plans and kernels of attention and MLA on a GPU: the tables of both, and the choice from them.
+// The functions are pure, so the choice for any GPU can be computed on any machine.
 //
-// A plan serves all layers of a step, so its shape depends on the step alone; which kernel carries it out
-// depends on the layer's call too.
+// All layers of a step share a plan, so its shape depends only on the step. The kernel that runs it also
+// depends on the layer's call.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ enum class AttentionKernel : uint8_t {
 };
 inline constexpr int kNumAttentionKernels = 7;
 
-// What a choice depends on: a step, and a layer's call in it.
+// Inputs of a choice: a step, and a layer's call in it.
 struct AttentionProblem {
   AttentionStep step;
   bool mla = false;
@@ -38,74 +38,77 @@ struct AttentionProblem {
   int head_dim_qk = 0;  // MLA: of the latent row
   bool positive_scale = true;
   bool aligned = true;      // rows of q, K, V and out begin at multiples of 16 bytes
-  bool strides_fit = true;  // in 32 bits, as tiles are told them
+  bool strides_fit = true;  // in 32 bits, the type of strides in tiled kernels
   bool causal = true;
   bool plain_token = false;  // one token, without window, chunk, cap, sinks, LSE or new keys
-  // The shape of the plan that the call is given. Empty: it is chosen too.
+  // Shape of the plan that is passed to the call. Empty: the plan is chosen too.
   std::optional<PlanShape> plan = std::nullopt;
 
   int head_dim_v() const { return step.limits.head_dim_v; }
   bool has_tree_mask() const { return causal && step.has_tree_mask; }
 };
 
-// What the start of a work tile costs and, where CTAs share one, the fewest KV tiles of a CTA range: with
-// fewer, a split costs more than it brings.
+// Cost of the start of a work tile, in KV tiles, and, if CTAs share a work tile, the smallest number of KV
+// tiles of a CTA range: a smaller range costs more than it saves.
 struct CtaRangeCosts {
   int start_kv_tiles, min_kv_tiles;
 };
 
-// What was timed on a GPU: the thresholds of plans and of kernels.
+// Thresholds of plans and kernels, measured on a GPU.
 struct AttentionTuning {
-  // Prefill on Hopper. With fewer work tiles for each SM than min_work_tiles_per_sm, CTAs divide the keys.
-  // Work tiles of one request are about equally long: of those wanted 1 in missing_jobs may be missing before
-  // dividing their keys, which costs a CTA a second start and a merge, is faster; 0: none may.
+  // Prefill on Hopper. With fewer than min_work_tiles_per_sm work tiles per SM, CTAs divide the keys. The
+  // work tiles of one request have about equal length. Dividing their keys costs a CTA a second start and a
+  // merge, so it is faster only if more than 1 in missing_jobs of the required work tiles is missing; 0: if
+  // any is missing.
   int64_t prefill_min_rows;
   int64_t min_work_tiles_per_sm;
   int64_t missing_jobs;
-  bool prefills_e4m3;  // queries of e4m3 are multiplied as they are where that is possible
+  bool prefills_e4m3;  // queries of e4m3 are multiplied in e4m3 if a kernel supports it
   bool prefills_96;    // head dims above 64 and up to 96 have an instance of their own, not that of 128
-  // Steps of few rows whose keys prefill's CTAs divide: from so many rows on, from fewer where there are
-  // fewer work tiles than SMs, and only where a work tile has no more SMs than this: with more, what starts
-  // sooner is faster.
+  // Steps of few rows in which CTAs of the prefill kernel divide the keys: the smallest number of rows, a
+  // smaller one if there are fewer work tiles than SMs, and the largest number of SMs per work tile. With
+  // more SMs, a kernel that starts earlier is faster.
   int64_t min_rows_of_verify, min_rows_of_verify_on_many_sms;
   int64_t max_sms_of_verify_tile;
 
   CtaRangeCosts tile_costs, cluster_costs, latent_costs, prefill_costs;
   // Cost of a work tile in two clusters for each of their CTAs, beyond its start: a merge through memory.
   int merge_kv_tiles;
-  // A row tile and head for each CTA this many times over balances itself, and neighbors share K/V in L2.
+  // Waves of CTAs with one row tile and head each from which the load is balanced without splits. Neighboring
+  // CTAs then share K/V in L2.
   int64_t whole_waves;
 
-  // A token's heads that neighboring CTAs read: 2 KB at head dim 128, which memory gives at once. For their
-  // sake so many clusters may be idle, and of prefill one CTA of so many.
+  // Heads of a token that neighboring CTAs read: 2 KB at head dim 128, which memory delivers at once. To read
+  // them together, up to idle_clusters clusters may be idle, and in prefill one CTA of idle_ctas_of_prefill.
   int max_heads_at_once;
   int64_t idle_clusters, idle_ctas_of_prefill;
 
   // Clusters of 8 CTAs that fit at once among 66: SMs of a GPC that are too few for one hold none.
   int clusters_of_66_ctas;
-  // Where each work tile may have so many clusters whose CTAs have an SM each, and no more keys, most of a
-  // step's time is other kernels': for those, SMs keep as L1 what is not the shared memory of CTAs.
+  // If each work tile can have at least this many clusters with one SM per CTA, and at most this many keys,
+  // other kernels need most of a step's time. For those, SMs keep the memory that CTAs do not use as L1.
   int clusters_of_few_tiles, max_keys_of_few_tiles;
 
-  // Fixed splits are computed at the same time for so many rows of a request at most: with more there is
-  // other work to divide, and partial results would be many. With more splits for each CTA than the second,
-  // there are work tiles enough to leave them whole.
+  // Largest number of rows of a request for which fixed splits run in parallel: with more rows there is other
+  // work to distribute, and there would be many partial results. With more than fixed_splits_of_cta splits
+  // per CTA there are enough work tiles to process each as a whole.
   int fixed_split_rows;
   int64_t fixed_splits_of_cta;
-  // Partial results of more floats are merged by a kernel of its own, with many CTAs for each work tile.
+  // Larger partial results, in floats, are merged by a separate kernel with many CTAs per work tile.
   int64_t max_merge_floats;
-  int barrier_timeout_clocks;  // that CTAs wait for one another to share a merge
-  // CTAs derive a plan for so many requests: with more, a kernel that does it once takes less time.
+  int barrier_timeout_clocks;  // longest wait of CTAs for one another to share a merge
+  // Largest number of requests for which each CTA derives the plan. With more, a separate kernel is faster.
   int max_reqs_of_inline_plan;
-  // MLA: tokens of a request among the rows of a row tile, where heads are in groups.
+  // MLA: largest number of tokens of a request in a row tile if heads are in groups.
   int max_tokens_of_head_group;
-  // New keys of a request that CTAs store: those with many would end later than the others.
+  // Largest number of new keys per request that CTAs store. CTAs with more of them would end later than
+  // others.
   int max_stored_keys;
 };
-// The record of the GPU's compute capability, or the default.
+// Returns the record of the GPU's compute capability, or the default.
 const AttentionTuning& attention_tuning(const GpuFacts& gpu);
 
-// A step in numbers that plans share. MLA's heads are in groups already.
+// Sizes of a step that all plans use. MLA's heads are already in groups.
 struct PlanProblem {
   AttentionStep step;
   int tile_rows;
@@ -116,10 +119,10 @@ struct PlanProblem {
   int64_t num_work_tiles() const { return num_row_tiles * step.limits.num_kv_heads; }
 };
 
-// What kinds of plans differ in.
+// Parameters that differ between kinds of plans.
 struct PlanRule {
   int num_ctas, cluster_size, num_ctas_per_sm;
-  int64_t max_idle;  // CTAs or clusters that may be without work for the sake of heads_per_round
+  int64_t max_idle;  // CTAs or clusters that may be idle in favor of heads_per_round
   CtaRangeCosts costs;
   bool streamed, ctas_merge;
 };
@@ -127,38 +130,38 @@ struct PlanRule {
 struct PlanRow {
   PlanKind kind;
   std::string_view name;
-  // Whether plans are of this kind, rows above it aside.
+  // Returns true if a plan can be of this kind, without regard to preceding rows.
   bool (*takes)(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning);
   PlanRule (*rule)(const PlanProblem& problem, const AttentionTuning& tuning);
 };
 
-// In the order of PlanKind, which is that of preference.
+// Returns the rows in the order of PlanKind, the order of preference.
 std::span<const PlanRow> plan_rows();
 
 struct AttentionRow {
   AttentionKernel kernel;
-  HeadDims dims;  // of the instance; 0: it takes all
+  HeadDims dims;  // of the instance; 0: supports all
   std::string_view name;
   bool (*takes)(const AttentionProblem& problem, const GpuFacts& gpu);  // with a plan
-  // Of problems that it takes: whether it is faster than what stands below it.
+  // Returns true if the kernel is faster than those of later rows, for a problem that it supports.
   bool (*is_faster)(const AttentionProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning);
-  std::string_view why;  // it is chosen
+  std::string_view why;  // reason of the choice, for display
 };
 
-// In the order of preference: of two instances that hold head dims, the cheaper one comes first.
+// Returns the rows in the order of preference: if two instances support the same head dims, the cheaper is
+// first.
 std::span<const AttentionRow> attention_rows();
 
-// The plan of a step: of the first kind that takes it, for any of a step's layers.
+// Returns the plan of a step, of the first kind that supports it, for all layers of the step.
 PlanShape choose_plan(const AttentionStep& step, const GpuFacts& gpu, const AttentionTuning& tuning);
 inline PlanShape choose_plan(const AttentionStep& step, const GpuFacts& gpu) {
   return choose_plan(step, gpu, attention_tuning(gpu));
 }
 
-// Whether the plan of the step's size for short requests (kShortRequestMaxKeys) is another than for long
-// ones.
+// Returns true if a step of this size has different plans for short (kShortRequestMaxKeys) and long requests.
 bool plan_depends_on_kv_len(const AttentionStep& step, const GpuFacts& gpu);
 
-// Memory for the plans of every step within the limits, whose split_tokens and num_workers are filled.
+// Returns the memory for plans of any step within the limits. split_tokens and num_workers must not be 0.
 PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, const AttentionTuning& tuning);
 inline PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu) {
   return plan_sizes(limits, gpu, attention_tuning(gpu));
@@ -166,15 +169,16 @@ inline PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& g
 
 struct AttentionChoice {
   const AttentionRow& row;
-  PlanShape plan;  // problem.plan, or what choose_plan() gives for the step
+  PlanShape plan;  // problem.plan, or the result of choose_plan() for the step
 };
-// The plan, and the first row that carries it out and is faster. There is one for every problem.
+// Returns the plan, and the first row that supports it and is faster. Every problem has such a row.
 AttentionChoice choose(AttentionProblem problem, const GpuFacts& gpu, const AttentionTuning& tuning);
 inline AttentionChoice choose(const AttentionProblem& problem, const GpuFacts& gpu) {
   return choose(problem, gpu, attention_tuning(gpu));
 }
 
-// Whether prefill's CTAs had better take whole work tiles than divide the keys of `num_jobs` of them.
+// Returns true if CTAs of the prefill kernel are faster with whole work tiles than with divided keys of
+// `num_jobs` work tiles.
 bool prefills_whole_jobs(int64_t num_jobs, const AttentionStep& step, const AttentionTuning& tuning);
 
 }  // namespace attend::kernels::cuda

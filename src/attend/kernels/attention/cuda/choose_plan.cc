@@ -16,7 +16,7 @@ constexpr int64_t kMaxCtasPerSm = 2;
 static_assert(kVerifyCtasPerSm <= kMaxCtasPerSm);
 constexpr int kLatentTileRows = 64;  // MLA's row tiles
 
-// MLA's kernels alone take values as wide.
+// Only MLA kernels have tiles for values this wide.
 bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
 
 int64_t gqa_group_size(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
@@ -25,7 +25,7 @@ bool is_balanced(const PlanProblem& problem) {
   return problem.step.limits.split_rule == SplitRule::kBalanced;
 }
 
-// CTAs of a streamed plan for each SM: so many fit, and waves of equal CTAs end together.
+// Returns the CTAs per SM of a streamed plan: the number that fits, since waves of equal CTAs end together.
 int64_t ctas_per_sm(const PlanProblem& problem) {
   const AttentionPlanLimits& limits = problem.step.limits;
   const bool fills_sm = problem.tile_rows <= 16 && limits.head_dim_v > 192 && !is_fp8(limits.kv_dtype);
@@ -41,9 +41,9 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t num_rows) {
   return num_rows <= 64 ? 64 : max_tile_rows(limits.head_dim_v);
 }
 
-// Many heads that share a latent row are planned as groups with K/V heads of their own, so that neighboring
-// CTAs read the same rows at the same time: heads that, with `num_tokens` of every request, fill a row tile.
-// sm80's kernel knows no groups.
+// Splits many heads that share a latent row into groups, each with a KV head of its own in the plan, so that
+// neighboring CTAs read the same rows at the same time. A group has the heads that fill a row tile together
+// with `num_tokens` tokens of every request. sm80's kernel does not support groups.
 AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens, const GpuFacts& gpu) {
   const int heads = kLatentTileRows / num_tokens;
   if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > heads &&
@@ -52,8 +52,8 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens,
   return limits;
 }
 
-// Tokens of each request that a row tile of MLA has next to its heads. Where requests have different numbers
-// of them, tiles of the fewest would be the emptier: one.
+// Returns the number of tokens of each request in a row tile of MLA, next to its heads. If requests have
+// different numbers of tokens, tiles of short requests would be mostly empty: returns 1.
 int tokens_of_head_group(const AttentionStep& step, const AttentionTuning& tuning) {
   const int num_tokens = step.max_seqlen_q;
   const bool are_alike = step.max_new_tokens_of_batch() == int64_t{num_tokens} * step.num_reqs;
@@ -78,8 +78,8 @@ PlanProblem plan_problem(const AttentionStep& step, const GpuFacts& gpu, const A
   return problem;
 }
 
-// Prefill's CTAs divide the keys of a step of few rows. Where a work tile has many SMs, what starts sooner is
-// faster; where it has one or none of its own, so are tiles of 32 rows.
+// CTAs of prefill divide the keys of a step of few rows. If a work tile has many SMs, a kernel that starts
+// earlier is faster; if a work tile has at most one SM, tiles of 32 rows are faster too.
 bool verify_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const AttentionPlanLimits& limits = problem.step.limits;
   const int64_t num_work_tiles = int64_t{problem.step.num_reqs} * limits.num_kv_heads;
@@ -100,12 +100,12 @@ PlanRule verify_rule(const PlanProblem& problem, const AttentionTuning& tuning) 
           .ctas_merge = true};
 }
 
-// Row tiles of prefill's height, and nothing that it refuses.
+// Requires row tiles of prefill's height and only features that prefill supports.
 bool prefill_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning&) {
   return gpu.runs_sm90a() && is_balanced(problem) && !problem.step.has_tree_mask &&
          problem.tile_rows == kPrefillRows;
 }
-// Prefill is bound by its products.
+// Prefill is bound by the tensor cores.
 PlanRule prefill_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   const int num_ctas = problem.step.limits.num_workers;
   return {.num_ctas = num_ctas,
@@ -125,7 +125,7 @@ bool latent_rows_plan_takes(const PlanProblem& problem, const GpuFacts&, const A
   return problem.latent;
 }
 
-// Decode whose CTAs may share a work tile's keys as clusters.
+// Returns true for decode in which clusters of CTAs may share a work tile's keys.
 bool is_decode(const PlanProblem& problem, const GpuFacts& gpu) {
   return problem.tile_rows <= 32 && problem.step.num_reqs > 0 && is_balanced(problem) && gpu.runs_sm90a();
 }
@@ -137,9 +137,9 @@ int num_clusters(const PlanProblem& problem, int64_t num_ctas_per_sm, const Atte
          66;
 }
 
-// Few short work tiles: clusters merge in shared memory what would else go through L2. They leave SMs idle,
-// so long work tiles do better without. Those of unknown length are in clusters where they fill more than two
-// thirds of these.
+// Few short work tiles: clusters merge in shared memory instead of through L2. They leave SMs idle, so long
+// work tiles are faster without clusters. Work tiles of unknown length use clusters if they fill more than
+// two thirds of them.
 bool clusters_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const int64_t num_work_tiles = decode_work_tiles(problem);
   const int clusters = num_clusters(problem, ctas_per_sm(problem), tuning);
@@ -157,7 +157,7 @@ bool few_clusters_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, co
   return clusters_plan_takes(problem, gpu, tuning) && few_work_tiles_plan_takes(problem, gpu, tuning);
 }
 
-// Row tiles that CTAs take as they come.
+// Row tiles that CTAs process in the order of the plan.
 PlanRule tiles_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   const auto num_ctas = static_cast<int>(ctas_per_sm(problem) * problem.step.limits.num_workers);
   return {.num_ctas = num_ctas,
@@ -196,7 +196,7 @@ PlanRule latent_rows_rule(const PlanProblem& problem, const AttentionTuning& tun
   rule.ctas_merge = false;
   return rule;
 }
-// Partial results are numbered as KV tiles, without gaps.
+// Partial results have the indices of KV tiles, without gaps.
 PlanRule fixed_splits_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   PlanRule rule = tiles_rule(problem, tuning);
   rule.costs = {.start_kv_tiles = 0, .min_kv_tiles = 1};
@@ -224,8 +224,7 @@ constexpr bool in_order_of_kinds() {
 }
 static_assert(in_order_of_kinds());
 
-// The largest divisor of the heads that suits and, of several, leaves no more than `max_idle` CTAs without
-// work.
+// Returns the largest divisor of the number of heads that leaves at most `max_idle` CTAs without work.
 int choose_heads_per_round(const PlanProblem& problem, const PlanRule& rule, const AttentionTuning& tuning) {
   for (int heads = std::min(tuning.max_heads_at_once, rule.num_ctas); heads > 1; --heads)
     if (problem.step.limits.num_kv_heads % heads == 0 && rule.num_ctas % heads <= rule.max_idle) return heads;
@@ -260,7 +259,7 @@ PlanShape shape_of(const PlanProblem& problem, PlanKind kind, const PlanRule& ru
   shape.single_cluster_per_tile =
       in_clusters && step.num_reqs == 1 && max_kv_tiles > 0 &&
       partition_single_tile(shape.partition, max_kv_tiles).cta_range >= max_kv_tiles;
-  // Tall tiles have no registers for it; of prefill, those CTAs derive it that divide the keys of few rows.
+  // Tall tiles have no registers for an inline plan; of prefill plans, only verify plans support it.
   shape.inline_plan = step.plans_inline && is_balanced(problem) && shape.streamed &&
                       kind != PlanKind::kPrefill && shape.tile_rows <= 64 &&
                       problem.num_rows <= shape.tile_rows && step.num_reqs <= tuning.max_reqs_of_inline_plan;
@@ -298,13 +297,13 @@ PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, con
   const AttentionPlanLimits grouped = with_head_groups(limits, 1, gpu);
   const int64_t group = gqa_group_size(grouped);
   const int64_t num_ctas = (is_latent(limits) ? 1 : kMaxCtasPerSm) * grouped.num_workers;
-  constexpr int64_t kMinRowTiles = 2;  // prefill has two counters where their numbers of parts are
+  constexpr int64_t kMinRowTiles = 2;  // the two counters of prefill replace those of partial results
   PlanSizes sizes{.num_head_groups = grouped.num_kv_heads,
                   .num_row_tiles = std::max(kMinRowTiles, grouped.max_tokens * group / 64 + grouped.max_reqs),
                   .num_cta_starts = num_ctas + tuning.max_heads_at_once,
                   .num_partials = 0,
                   .partial_rows = 0,
-                  // MLA's are in groups of 16 columns.
+                  // MLA has groups of 16 columns.
                   .partial_columns = round_up(grouped.head_dim_v, 16),
                   .num_split_accumulators = 0,
                   .accumulator_floats = split_accumulator_floats(grouped.head_dim_v),

@@ -8,7 +8,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-// CTAs of a work tile, two for each worker, are counted in ten bits.
+// split_kv_barrier.cuh counts the CTAs of a work tile, at most two per worker, in ten bits.
 constexpr int kMaxWorkers = 1023 / 2;
 
 AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {

@@ -111,7 +111,7 @@ void linear_with_tiles(const LinearPart& rows, std::byte* workspace) {
   });
 }
 
-// AVX-512-BF16 pairs are used only without AMX, whose tiles are faster and have float32 precision.
+// AVX-512-BF16 pairs are used only without AMX: AMX tiles are faster and have float32 precision.
 bool can_use_pairs(const LinearArgs& args, Isa isa) {
   return isa == Isa::kAvx512Bf16 && args.rounds_x && !args.workspace.empty() &&
          args.weight.format == WeightFormat::kPlain && args.weight.data.dtype == DType::kBF16;

@@ -42,7 +42,7 @@ enum class GemmNorm : uint8_t {
 // Properties that the choice depends on. "Aligned" means that rows start at multiples of 16 bytes.
 struct GemmProblem {
   int64_t num_rows = 0, in_features = 0;
-  int64_t out_features = 0;    // features of out; if `gated`, the weight has twice as many rows
+  int64_t out_features = 0;    // features of out; if `gated`, the weight has 2 out_features rows
   DType dtype = DType::kBF16;  // dtype of x, and of a plain weight
   DType out_dtype = DType::kBF16;
   bool gated = false;  // out = silu(gate) * up

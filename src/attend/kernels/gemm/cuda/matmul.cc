@@ -21,7 +21,7 @@ constexpr size_t kScalesRows = 120900;
 // NVIDIA's recommendation for Hopper.
 constexpr int64_t kWorkspaceBytes = 32 << 20;
 constexpr uint32_t kMaxAlignment = 256;
-// Products of decode steps, whose graphs are recorded for multiples of 8 rows, are bound by memory. Their
+// Products of decode steps are bound by memory, and their graphs are recorded for multiples of 8 rows. Their
 // algorithms are timed, since cuBLASLt's first recommendation is not always the fastest.
 constexpr int64_t kMaxTriedRows = 256, kTriedRowsStep = 8;
 constexpr int kMaxTried = 8;

@@ -150,8 +150,8 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   }
 }
 
-// x / (1 + e^-t). The division has two roundings: an exact one needs about as many instructions as everything
-// else, which slows down prompts.
+// x / (1 + e^-t). The division has two roundings: an exact one about doubles the number of
+// instructions, which slows down prompts.
 __device__ float times_sigmoid(float x, float t) { return __fdividef(x, 1.0f + expf(-t)); }
 
 struct Silu {

@@ -186,7 +186,7 @@ class TokenLane {
   Group cos_ = {}, sin_ = {};
 };
 
-// Warps iterate over the heads of a token, as many together as lanes permit.
+// Warps iterate over the heads of a token; the lanes of a warp process several heads at once.
 template <class T, int kLanes>
 __global__ void __launch_bounds__(32 * kWarps)
     norm_rope_groups_kernel(const __grid_constant__ Params params) {

@@ -260,7 +260,7 @@ __global__ void __launch_bounds__(kSearchThreads)
   cluster.synchronize();  // other CTAs may still read this CTA's words
 }
 
-// Returns the CTAs per row: as many as run concurrently. Clusters larger than pairs leave some SMs unused,
+// Returns the CTAs per row that run concurrently. Clusters larger than pairs leave some SMs unused,
 // since they do not divide the SMs of a GPC: on 132 SMs, 30 clusters of four run concurrently, and 15 of
 // eight. Returns one before sm_90, and if the code was compiled for such a GPU at load time.
 int ctas_per_row(int num_rows, const cudaFuncAttributes& attributes) {

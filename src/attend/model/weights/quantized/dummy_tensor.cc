@@ -10,10 +10,10 @@ namespace attend {
 namespace {
 
 constexpr int64_t kRunWords = 1 << 15;
-// Scales by which codes deviate as plain dummy weights do: about 0.02.
+// Scales that give codes the standard deviation of other dummy weights, about 0.02.
 constexpr float kFp8Scale = 0.02f, kInt8Scale = 0.00027f, kInt4Scale = 0.0045f;
 constexpr uint8_t kMxFp4Exponent = 127 - 7;
-// Leaves E4M3 below 2.
+// Mask that limits E4M3 magnitudes to less than 2.
 constexpr uint64_t kSmallFp8 = 0xbfbfbfbfbfbfbfbfu;
 
 // SplitMix64's mix of a counter.
@@ -55,14 +55,14 @@ void quantize_dummy_tensors(std::span<WeightSlot> slots, const Quantization& qua
   if (quantization.storage == WeightStorage::kPlain) return;
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear || slot.columns == 0 || slot.dequantize_on_load) continue;
-    // gpt-oss's own way to store mxfp4 is one of experts.
+    // The mxfp4 format of gpt-oss exists only for experts.
     if (quantization.storage == WeightStorage::kMxFp4 && slot.num_experts == 1) continue;
     const bool bytes = has_eight_bits(to_weight_format(quantization.storage));
     const int64_t multiple = bytes ? 8 : std::max<int64_t>(32, quantization.group_ins);
     if (slot.columns % multiple != 0)
       fail(ErrorCode::kUnsupported, "random weights in ", to_string(quantization), ": ", slot.parts[0].name,
            " has ", slot.columns, " inputs: expected a multiple of ", multiple,
-           bytes || multiple == 32 ? "" : "; weight format int4-g32 has groups of 32");
+           bytes || multiple == 32 ? "" : "; weight format int4-g32 uses groups of 32");
     const int64_t outs_per_expert = slot.rows() / slot.num_experts;
     if (slot.layout == StoredLayout::kExpertColumns && quantization.group_outs > 1 &&
         outs_per_expert % quantization.group_outs != 0)

@@ -9,14 +9,14 @@
 namespace attend {
 namespace {
 
-// What a quantized weight's tensors are called: the first one's presence says that it is one; the others have
-// to be there too, or may be.
+// Name endings of a quantized weight's tensors. If the files have the first one, the weight is quantized. The
+// others are required or optional.
 struct StorageNames {
   std::string_view first;
   std::vector<std::string_view> others, optional;
 };
 
-StorageNames names_of(const Quantization& quantization) {
+StorageNames storage_names(const Quantization& quantization) {
   switch (quantization.storage) {
     case WeightStorage::kPlain:
       break;
@@ -56,7 +56,7 @@ std::string name_stem(const WeightPart& part) {
   return stem;
 }
 
-// Sets how the part is stored, and the names of its tensors, if the files have some of a weight of this kind.
+// Sets the part's storage and tensor names if the files have tensors of a weight of this kind.
 bool find_tensors(const WeightSlot& slot, const Quantization& kind, const CheckpointTensors& files,
                   WeightPart& part) {
   if (shares_fp8_experts(slot, kind)) {
@@ -65,15 +65,16 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const Checkp
     part.storage = kind.storage;
     return true;
   }
-  const StorageNames names = names_of(kind);
+  const StorageNames names = storage_names(kind);
   const std::string stem = name_stem(part);
   const auto has = [&](std::string_view ending) { return files.contains(stem + std::string(ending)); };
   std::string_view first = names.first;
-  // compressed-tensors calls the scales of blocks as those of the whole, and files of Mistral's those of
-  // the whole as those of blocks.
+  // compressed-tensors names block scales like per-tensor scales, and Mistral names per-tensor scales like
+  // block scales.
   const std::string_view other = first == ".weight_scale" ? ".weight_scale_inv" : ".weight_scale";
   if (kind.storage == WeightStorage::kFp8 && !has(first) && has(other)) first = other;
-  // Of one whose first tensor is missing alone that one is to be named.
+  // If only the first tensor is missing, the weight still counts as quantized, so that an error names this
+  // tensor.
   const auto has_other_tensors = [&] {
     if (!has(".weight")) return std::ranges::any_of(names.others, has);
     const DType dtype = files.tensor(stem + ".weight").dtype();
@@ -89,7 +90,7 @@ bool find_tensors(const WeightSlot& slot, const Quantization& kind, const Checkp
   return true;
 }
 
-// Parts of which the files have nothing are missed by the names that the first quantized one of the slot has.
+// Names missing parts as the first quantized part of the slot, so that errors use the checkpoint's format.
 void name_missing_tensors(WeightSlot& slot, const CheckpointTensors& files) {
   const auto is_quantized = [](const WeightPart& part) { return part.storage != WeightStorage::kPlain; };
   const auto first = std::ranges::find_if(slot.parts, is_quantized);
@@ -104,7 +105,7 @@ void name_missing_tensors(WeightSlot& slot, const CheckpointTensors& files) {
   }
 }
 
-// Whether the tensors, which are there, have the shapes and dtypes of the part's kind.
+// Returns whether the tensors, which must exist, have the shapes and dtypes of the part's kind.
 bool fits_tensors(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                   const CheckpointTensors& files) {
   try {
@@ -125,12 +126,12 @@ void find_quantized_tensors(std::span<WeightSlot> slots, const Quantization& qua
       continue;
     for (WeightPart& part : slot.parts) {
       const WeightPart plain = part;
-      // Where no kind fits, what is wrong is told of the one most of whose tensors are there.
+      // If no kind matches, errors refer to the kind with the most tensors present.
       int64_t most = 0;
       for (size_t kind = 0; kind < num_kinds(quantization); ++kind) {
         WeightPart tried = plain;
         tried.kind = kind;
-        if (!find_tensors(slot, kind_of(quantization, kind), files, tried)) continue;
+        if (!find_tensors(slot, weight_kind(quantization, kind), files, tried)) continue;
         const int64_t present = std::ranges::count_if(
             tried.tensors, [&](const std::string& name) { return files.contains(name); });
         const bool fits = present == std::ssize(tried.tensors) &&

@@ -10,7 +10,7 @@
 namespace attend {
 namespace {
 
-// ModelOpt's, Qwen's and fbgemm's.
+// Names by ModelOpt, Qwen and fbgemm.
 constexpr std::array<std::string_view, 3> kScaleEndings = {"_weight_scale", "_scale_inv", "_scale"};
 
 class Fp8ExpertReader : public PartReader {
@@ -36,7 +36,7 @@ class Fp8ExpertReader : public PartReader {
     const int64_t expert_step = step(of.axes, StoredAxis::Kind::kExperts),
                   out_step = step(of.axes, StoredAxis::Kind::kOuts),
                   in_step = step(of.axes, StoredAxis::Kind::kIns);
-    // A row of scales for each output where groups of outputs do not divide an expert's.
+    // If groups of outputs do not divide an expert's outputs, each output gets its own row of scales.
     const bool whole_groups = of.group_outs < outs_per_expert_ && outs_per_expert_ % of.group_outs == 0;
     const int64_t group_outs = whole_groups ? of.group_outs : 1, rows = num_outs_ / group_outs,
                   columns = ceil_div(num_ins_, of.group_ins);
@@ -57,7 +57,7 @@ class Fp8ExpertReader : public PartReader {
   }
 
  private:
-  // Axes of the scales, and the outputs and inputs that share one.
+  // Axes of the scales, and the numbers of outputs and inputs that share one.
   struct ScaleLayout {
     StoredAxes axes;
     int64_t group_outs, group_ins;
@@ -69,7 +69,7 @@ class Fp8ExpertReader : public PartReader {
     return scale_layout().axes;
   }
 
-  // Elements from an index of the axis of this kind to the next one, in the part's scales; 0: no such axis.
+  // Returns the stride in elements of the axis of this kind in the part's scales; 0 without such an axis.
   int64_t step(const StoredAxes& axes, StoredAxis::Kind kind) const {
     int64_t elements = 1;
     for (size_t axis = axes.size(); axis-- > 0;) {
@@ -89,8 +89,8 @@ class Fp8ExpertReader : public PartReader {
       const StoredAxes axes = {experts_axis(), ins_axis(block_ins, true), outs_axis(block_outs, true)};
       const Shape blocks = stored_shape(axes, range_);
       if (shape == blocks) return {axes, block_outs, block_ins};
-      expected =
-          text_of(blocks) + " of blocks of " + std::to_string(block_outs) + " x " + std::to_string(block_ins);
+      expected = shape_string(blocks) + " of blocks of " + std::to_string(block_outs) + " x " +
+                 std::to_string(block_ins);
     } else {
       const Shape one_per_expert = {experts, 1, 1}, outs_last = {experts, 1, outs},
                   outs_first = {experts, outs, 1};
@@ -101,13 +101,14 @@ class Fp8ExpertReader : public PartReader {
       if (shape == one_per_expert) return {{experts_axis(), one, one}, outs_per_expert_, num_ins_};
       if (shape == outs_last) return {{experts_axis(), one, outs_axis()}, 1, num_ins_};
       if (shape == outs_first) return {{experts_axis(), outs_axis(), one}, 1, num_ins_};
-      expected = "[1], " + text_of(one_per_expert) + ", " + text_of(outs_last) + " or " + text_of(outs_first);
+      expected = "[1], " + shape_string(one_per_expert) + ", " + shape_string(outs_last) + " or " +
+                 shape_string(outs_first);
     }
-    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
-         " by config.json");
+    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", shape_string(shape), ": expected ",
+         expected, " according to config.json");
   }
 
-  const int64_t outs_per_expert_;  // of the part
+  const int64_t outs_per_expert_;  // outputs of the part in each expert
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ class Fp8TensorReader : public PartReader {
     if (name.ends_with(".weight")) return {outs_axis(), ins_axis()};
     return scale_layout().axes;
   }
-  // Axes of the scales, and the outputs and inputs that share one, by the scales' shape.
+  // Axes of the scales and numbers of outputs and inputs that share one, from the scales' shape.
   struct ScaleLayout {
     StoredAxes axes;
     int64_t group_outs, group_ins;
@@ -48,20 +48,20 @@ class Fp8TensorReader : public PartReader {
     const Shape shape = shape_of(whole(scale_name()));
     const int64_t outs = quantization_.group_outs, ins = quantization_.group_ins;
     const Shape one = {1, 1}, channels = {range_.outs.total, 1};
-    std::string expected = "[1] or " + text_of(channels);
+    std::string expected = "[1] or " + shape_string(channels);
     if (outs > 0) {
       const StoredAxes axes = {outs_axis(outs, true), ins_axis(ins, true)};
       const Shape blocks = stored_shape(axes, range_);
       if (shape == blocks) return {axes, outs, ins};
-      expected = text_of(blocks) + " of blocks of " + std::to_string(outs) + " x " + std::to_string(ins);
+      expected = shape_string(blocks) + " of blocks of " + std::to_string(outs) + " x " + std::to_string(ins);
     } else {
       if (shape.empty() || shape == Shape{1} || shape == one)
         return {StoredAxes(shape.size(), other_axis(1)), num_outs_, num_ins_};
       if (shape == channels) return {{outs_axis(), other_axis(1)}, 1, num_ins_};
       if (shape == Shape{range_.outs.total}) return {{outs_axis()}, 1, num_ins_};
     }
-    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", text_of(shape), ": expected ", expected,
-         " by config.json");
+    fail(ErrorCode::kCorruptFile, where(scale_name()), ": shape ", shape_string(shape), ": expected ",
+         expected, " according to config.json");
   }
 };
 

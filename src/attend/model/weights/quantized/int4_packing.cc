@@ -10,17 +10,17 @@
 namespace attend {
 namespace {
 
-// Outputs that a thread repacks at once: their words of one row fill a line of memory.
+// Outputs per task of a thread. Their words of one row fill whole cache lines.
 constexpr int64_t kRunOuts = 128;
 
-// Word and shift of a code.
+// Word and shift of a packed code.
 struct PackedPosition {
   int64_t word;
   int shift;
 };
 
 template <PackingLayout kPacking>
-PackedPosition place_of(int64_t n, int64_t k, int64_t num_outs, int64_t num_ins) {
+PackedPosition packed_position(int64_t n, int64_t k, int64_t num_outs, int64_t num_ins) {
   constexpr int kMixed[8] = {0, 4, 1, 5, 2, 6, 3, 7};
   switch (kPacking) {
     case PackingLayout::kInputsInOrder:
@@ -37,14 +37,14 @@ PackedPosition place_of(int64_t n, int64_t k, int64_t num_outs, int64_t num_ins)
   return {0, 0};
 }
 
-// Calls fn(position_at), with position_at(n, k).
+// Calls fn(value_at); value_at(n, k) returns the code of output n and input k.
 template <class Fn>
 void visit_packed_values(const TensorView& words, PackingLayout packing, int64_t num_outs, int64_t num_ins,
                          const Fn& fn) {
   const auto* const data = words.as<const int32_t>();
   const auto with = [&]<PackingLayout kPacking>() {
     fn([=](int64_t n, int64_t k) {
-      const PackedPosition place = place_of<kPacking>(n, k, num_outs, num_ins);
+      const PackedPosition place = packed_position<kPacking>(n, k, num_outs, num_ins);
       return static_cast<uint8_t>(static_cast<uint32_t>(data[place.word]) >> place.shift & 15u);
     });
   };
@@ -77,44 +77,43 @@ void transpose_into(const TensorView& matrix, T* to) {
 
 Tensor repack_int4(const TensorView& words, PackingLayout packing, int64_t num_outs, int64_t num_ins,
                    View<const int32_t> order) {
-  const Tensor made = Tensor::empty({num_outs, num_ins / 2}, DType::kU8);
-  auto* const to = made.as<uint8_t>();
-  visit_packed_values(words, packing, num_outs, num_ins, [&](const auto& position_at) {
+  const Tensor result = Tensor::empty({num_outs, num_ins / 2}, DType::kU8);
+  auto* const to = result.as<uint8_t>();
+  visit_packed_values(words, packing, num_outs, num_ins, [&](const auto& value_at) {
     parallel_for(ceil_div(num_outs, kRunOuts), [&](int64_t run, int) {
       const int64_t begin = run * kRunOuts, end = std::min(num_outs, begin + kRunOuts);
       for (int64_t pair = 0; pair < num_ins / 2; ++pair) {
         const int64_t low = order.empty() ? 2 * pair : order[static_cast<size_t>(2 * pair)];
         const int64_t high = order.empty() ? 2 * pair + 1 : order[static_cast<size_t>(2 * pair + 1)];
         for (int64_t n = begin; n < end; ++n)
-          to[n * (num_ins / 2) + pair] =
-              static_cast<uint8_t>(position_at(n, low) | position_at(n, high) << 4);
+          to[n * (num_ins / 2) + pair] = static_cast<uint8_t>(value_at(n, low) | value_at(n, high) << 4);
       }
     });
   });
-  return made;
+  return result;
 }
 
 Tensor unpack_int4(const TensorView& words, PackingLayout packing, int64_t num_outs, int64_t num_ins,
                    int add) {
-  const Tensor made = Tensor::empty({num_outs, num_ins}, DType::kU8);
-  auto* const to = made.as<uint8_t>();
-  visit_packed_values(words, packing, num_outs, num_ins, [&](const auto& position_at) {
+  const Tensor result = Tensor::empty({num_outs, num_ins}, DType::kU8);
+  auto* const to = result.as<uint8_t>();
+  visit_packed_values(words, packing, num_outs, num_ins, [&](const auto& value_at) {
     parallel_for(ceil_div(num_outs, kRunOuts), [&](int64_t run, int) {
       for (int64_t k = 0; k < num_ins; ++k)
         for (int64_t n = run * kRunOuts; n < std::min(num_outs, (run + 1) * kRunOuts); ++n)
-          to[n * num_ins + k] = static_cast<uint8_t>(position_at(n, k) + add);
+          to[n * num_ins + k] = static_cast<uint8_t>(value_at(n, k) + add);
     });
   });
-  return made;
+  return result;
 }
 
 Tensor transposed(const TensorView& matrix) {
-  const Tensor made = Tensor::empty({matrix.shape[1], matrix.shape[0]}, matrix.dtype);
+  const Tensor result = Tensor::empty({matrix.shape[1], matrix.shape[0]}, matrix.dtype);
   if (size_of(matrix.dtype) == 4)
-    transpose_into(matrix, static_cast<uint32_t*>(made.view().data));
+    transpose_into(matrix, static_cast<uint32_t*>(result.view().data));
   else
-    transpose_into(matrix, static_cast<uint16_t*>(made.view().data));
-  return made;
+    transpose_into(matrix, static_cast<uint16_t*>(result.view().data));
+  return result;
 }
 
 std::vector<int32_t> order_by_group(View<const int32_t> input_group, int64_t group_size,

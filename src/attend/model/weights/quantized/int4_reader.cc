@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// Inputs that kernels read at once.
+// Number of inputs that kernels load at once.
 constexpr int64_t kInputUnit = 32;
 constexpr int64_t kInt4ValuesPerWord = 8;
 
@@ -36,12 +36,12 @@ class Int4TensorReader : public PartReader {
                  : StoredAxes{ins_axis(kInt4ValuesPerWord), outs_axis()};
     if (name.ends_with(".qzeros")) return {groups_axis(), outs_axis(kInt4ValuesPerWord)};
     if (name.ends_with(".scales")) return {groups_axis(), outs_axis()};
-    return {other_axis(range_.ins.total)};  // groups of inputs, whose order concerns all
+    return {other_axis(range_.ins.total)};  // group indices: the input order depends on all
   }
 
   void check_groups(std::string_view ending) const {
     if (num_ins_ % kInputUnit != 0)
-      fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend has multiples of ",
+      fail(ErrorCode::kUnsupported, where(ending), ": ", num_ins_, " inputs: attend supports multiples of ",
            kInputUnit, " in 4 bits");
     require_whole_groups(ending);
   }
@@ -57,20 +57,21 @@ class Int4TensorReader : public PartReader {
   LoadedPart read_packed() const {
     const Tensor words = tensor(".weight_packed"), scales = tensor(".weight_scale");
     check_finite(scales, where(".weight_scale"));
-    LoadedPart made = int4_weight(scales);
-    set_order(".weight_g_idx", made);
-    if (made.weight.input_order.empty()) {
-      made.tensors.push_back(words);
-      made.weight.data = TensorView::contiguous(words.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
+    LoadedPart result = int4_weight(scales);
+    set_order(".weight_g_idx", result);
+    if (result.weight.input_order.empty()) {
+      result.tensors.push_back(words);
+      result.weight.data = TensorView::contiguous(words.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
     } else {
-      set_data(repack_int4(words, PackingLayout::kInputsInOrder, num_outs_, num_ins_, activation_order(made)),
-               made);
+      set_data(
+          repack_int4(words, PackingLayout::kInputsInOrder, num_outs_, num_ins_, activation_order(result)),
+          result);
     }
     if (find(".weight_zero_point") != nullptr)
       set_zeros(
           unpack_int4(tensor(".weight_zero_point"), PackingLayout::kOutputsByRow, num_outs_, num_groups(), 0),
-          made);
-    return made;
+          result);
+    return result;
   }
 
   void check_words() const {
@@ -87,57 +88,56 @@ class Int4TensorReader : public PartReader {
     const bool awq = part_.storage == WeightStorage::kAwq;
     const Tensor scales = tensor(".scales"), zeros = tensor(".qzeros");
     check_finite(scales, where(".scales"));
-    LoadedPart made = int4_weight(transposed(scales));
-    set_order(".g_idx", made);
+    LoadedPart result = int4_weight(transposed(scales));
+    set_order(".g_idx", result);
     set_data(repack_int4(tensor(".qweight"), awq ? PackingLayout::kOutputsMixed : PackingLayout::kInputsByRow,
-                         num_outs_, num_ins_, activation_order(made)),
-             made);
+                         num_outs_, num_ins_, activation_order(result)),
+             result);
     const Tensor unpacked =
         unpack_int4(zeros, awq ? PackingLayout::kOutputsMixed : PackingLayout::kOutputsInOrder, num_outs_,
                     num_groups(), !awq && quantization_.zeros_less_one ? 1 : 0);
-    // Some writers let the zero point 0 wrap to 15, others mean 16 by it.
+    // Some tools store the zero point 0 as 15 (it wraps around), others store 16 as 15.
     const View<const uint8_t> values = unpacked.span<const uint8_t>();
     if (const auto wrapped = std::ranges::find(values, 16); wrapped != values.end())
       fail(ErrorCode::kUnsupported, where(".qzeros"), ": the zero point of output ",
            (wrapped - values.begin()) / num_groups(), ", group ", (wrapped - values.begin()) % num_groups(),
-           ", is stored as 15, which stands for 0 or 16 in checkpoint_format gptq: expected gptq_v2");
-    set_zeros(unpacked, made);
-    return made;
+           ", is stored as 15, which means 0 or 16 in checkpoint_format gptq: expected gptq_v2");
+    set_zeros(unpacked, result);
+    return result;
   }
 
-  // A weight of this scale per output and group, still without its data.
+  // Returns a weight with these scales per output and group, without data.
   LoadedPart int4_weight(const Tensor& scales) const {
-    LoadedPart made{.weight = {}, .tensors = {scales}};
-    made.weight.format = WeightFormat::kInt4;
-    made.weight.scales = scales;
-    made.weight.group_outs = 1;
-    made.weight.group_ins = group();
-    return made;
+    LoadedPart result{.weight = {}, .tensors = {scales}};
+    result.weight.format = WeightFormat::kInt4;
+    result.weight.scales = scales;
+    result.weight.group_outs = 1;
+    result.weight.group_ins = group();
+    return result;
   }
-  static void set_data(const Tensor& codes, LoadedPart& made) {
-    made.tensors.push_back(codes);
-    made.weight.data = codes;
+  static void set_data(const Tensor& codes, LoadedPart& result) {
+    result.tensors.push_back(codes);
+    result.weight.data = codes;
   }
-  static void set_zeros(const Tensor& zeros, LoadedPart& made) {
+  static void set_zeros(const Tensor& zeros, LoadedPart& result) {
     if (std::ranges::all_of(zeros.span<const uint8_t>(), [](uint8_t zero) { return zero == 8; })) return;
-    made.tensors.push_back(zeros);
-    made.weight.zeros = zeros;
+    result.tensors.push_back(zeros);
+    result.weight.zeros = zeros;
   }
-  void set_order(std::string_view ending, LoadedPart& made) const {
+  void set_order(std::string_view ending, LoadedPart& result) const {
     if (find(ending) == nullptr) return;
     const std::vector<int32_t> order =
         order_by_group(tensor(ending).span<const int32_t>(), stored_group(), where(ending));
     if (order.empty()) return;
     if (!range_.ins.is_whole())
-      fail(ErrorCode::kUnsupported, where(ending),
-           ": inputs in the order of their groups, of which a rank has ", range_.ins.begin, " to ",
-           range_.ins.end, ": expected inputs in order");
-    made.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
-    made.weight.input_order = made.tensors.back();
+      fail(ErrorCode::kUnsupported, where(ending), ": inputs are reordered by group, and a rank has inputs ",
+           range_.ins.begin, " to ", range_.ins.end, ": expected inputs in order");
+    result.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
+    result.weight.input_order = result.tensors.back();
   }
-  static View<const int32_t> activation_order(const LoadedPart& made) {
-    if (made.weight.input_order.empty()) return {};
-    return made.weight.input_order.span<const int32_t>();
+  static View<const int32_t> activation_order(const LoadedPart& result) {
+    if (result.weight.input_order.empty()) return {};
+    return result.weight.input_order.span<const int32_t>();
   }
 };
 

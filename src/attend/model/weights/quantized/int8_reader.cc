@@ -9,10 +9,10 @@
 namespace attend {
 namespace {
 
-// Codes of a word of 32 bits, the first one lowest; each is 128 more than the integer.
+// Codes per 32-bit word, with the first in the low bits. A code is the integer plus 128.
 constexpr int64_t kValuesPerWord = 4;
 constexpr uint8_t kInt8ZeroPoint = 128;
-// Outputs that a thread repacks at once: their words of one row fill lines of memory.
+// Outputs per task of a thread. Their words of one row fill whole cache lines.
 constexpr int64_t kRepackedOuts = 64;
 
 class Int8TensorReader : public PartReader {
@@ -72,7 +72,7 @@ class Int8TensorReader : public PartReader {
     if (name.ends_with(".qzeros")) return {groups_axis(), outs_axis(kValuesPerWord)};
     if (name.ends_with(".scales")) return {groups_axis(), outs_axis()};
     if (name.ends_with(".weight_shape")) return {other_axis(2)};
-    return {other_axis(range_.ins.total)};  // groups of inputs, whose order concerns all
+    return {other_axis(range_.ins.total)};  // group indices: the input order depends on all
   }
 
   void check_words(std::string_view ending) const {
@@ -91,7 +91,7 @@ class Int8TensorReader : public PartReader {
     return std::ranges::none_of(scale_axes(),
                                 [](const StoredAxis& axis) { return axis.kind == StoredAxis::Kind::kOuts; });
   }
-  // [outputs, groups]; with one group [outputs] too, or one scale of all.
+  // Shape [outputs, groups]; with one group also [outputs], or one scale for the tensor.
   StoredAxes scale_axes() const {
     const StoredAxes axes = {outs_axis(), groups_axis()};
     const Shape shape = shape_of(whole(".weight_scale")), groups = stored_shape(axes, range_);
@@ -100,20 +100,20 @@ class Int8TensorReader : public PartReader {
     if (one_group && shape == Shape{groups[0]}) return {outs_axis()};
     if (one_group && (shape.empty() || shape == Shape{1} || shape == Shape{1, 1}))
       return StoredAxes(shape.size(), other_axis(1));
-    fail(ErrorCode::kCorruptFile, where(".weight_scale"), ": shape ", text_of(shape), ": expected ",
-         one_group ? "[1] or " : "", text_of(groups), " by config.json");
+    fail(ErrorCode::kCorruptFile, where(".weight_scale"), ": shape ", shape_string(shape), ": expected ",
+         one_group ? "[1] or " : "", shape_string(groups), " according to config.json");
   }
 
   void reject_act_order() const {
     if (find("g_idx") == nullptr) return;
     if (!order_by_group(tensor("g_idx").span<const int32_t>(), stored_group(), where("g_idx")).empty())
       fail(ErrorCode::kUnsupported, where("g_idx"),
-           ": inputs in the order of their groups: attend has act-order in 4 bits");
+           ": inputs are reordered by group: attend supports act-order only in 4 bits");
   }
 
   void refuse_zero_point(std::string_view ending, int64_t output, int64_t group_idx, int zero) const {
     fail(ErrorCode::kUnsupported, where(ending), ": the zero point of output ", output, ", group ", group_idx,
-         ", is ", zero, ": attend has symmetric weights in 8 bits, of which it is 0");
+         ", is ", zero, ": attend supports only symmetric weights in 8 bits, with zero point 0");
   }
   void refuse_zero_points() const {
     if (part_.storage == WeightStorage::kGptqInt8) {
@@ -140,13 +140,13 @@ class Int8TensorReader : public PartReader {
     }
   }
 
-  // int8 [outputs, inputs] of words.
+  // Unpacks the words to int8 [outputs, inputs].
   Tensor repacked() const {
     const bool gptq = part_.storage == WeightStorage::kGptqInt8;
     const Tensor words = tensor(gptq ? ".qweight" : ".weight_packed");
     const auto* const from = static_cast<const uint8_t*>(words.view().data);
-    const Tensor made = Tensor::empty({num_outs_, num_ins_}, DType::kI8);
-    auto* const to = static_cast<uint8_t*>(made.view().data);
+    const Tensor result = Tensor::empty({num_outs_, num_ins_}, DType::kI8);
+    auto* const to = static_cast<uint8_t*>(result.view().data);
     parallel_for(ceil_div(num_outs_, kRepackedOuts), [&](int64_t run, int) {
       const int64_t begin = run * kRepackedOuts, end = std::min(num_outs_, begin + kRepackedOuts);
       if (!gptq) {
@@ -159,7 +159,7 @@ class Int8TensorReader : public PartReader {
             to[out * num_ins_ + kValuesPerWord * row + i] =
                 from[(row * num_outs_ + out) * kValuesPerWord + i] ^ kInt8ZeroPoint;
     });
-    return made;
+    return result;
   }
 };
 

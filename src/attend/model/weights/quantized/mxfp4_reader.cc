@@ -28,18 +28,18 @@ class MxFp4TensorReader : public PartReader {
     if (const auto nan = std::ranges::find(exponents, kE8M0NaN); nan != exponents.end())
       fail(ErrorCode::kCorruptFile, where(exponents_name()), ": element ", nan - exponents.begin(),
            " is 255, which is NaN: expected finite numbers");
-    LoadedPart made{.weight = {}, .tensors = {codes, scales}};
-    made.weight.format = WeightFormat::kMxFp4;
-    made.weight.data = TensorView::contiguous(codes.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
-    made.weight.scales =
+    LoadedPart result{.weight = {}, .tensors = {codes, scales}};
+    result.weight.format = WeightFormat::kMxFp4;
+    result.weight.data = TensorView::contiguous(codes.view().data, DType::kU8, {num_outs_, num_ins_ / 2});
+    result.weight.scales =
         TensorView::contiguous(scales.view().data, DType::kU8, {num_outs_, num_ins_ / kMxFp4GroupInputs});
-    made.weight.group_outs = 1;
-    made.weight.group_ins = kMxFp4GroupInputs;
-    return made;
+    result.weight.group_outs = 1;
+    result.weight.group_ins = kMxFp4GroupInputs;
+    return result;
   }
 
  private:
-  // Matrices of several experts follow each other in gpt-oss's tensors.
+  // Tensors of gpt-oss have the matrices of several experts.
   static bool splits_experts(const WeightSlot& slot, const WeightPart& part) {
     return part.storage == WeightStorage::kMxFp4 && slot.layout != StoredLayout::kRows;
   }

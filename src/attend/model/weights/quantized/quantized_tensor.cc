@@ -43,7 +43,7 @@ bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
     case WeightStorage::kPackedMxFp4:
       return false;
     case WeightStorage::kFp8:
-      return shares_fp8_experts(slot, kind_of(quantization, part.kind));
+      return shares_fp8_experts(slot, weight_kind(quantization, part.kind));
     case WeightStorage::kPackedInt4:
       return std::ranges::any_of(part.tensors,
                                  [](const std::string& name) { return name.ends_with(".weight_g_idx"); });
@@ -57,13 +57,13 @@ bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
 }
 
 Tensor dequantize(const Weight& weight) {
-  const Tensor made = Tensor::empty({weight.out_features(), weight.in_features()}, DType::kF32);
+  const Tensor result = Tensor::empty({weight.out_features(), weight.in_features()}, DType::kF32);
   parallel_for(weight.out_features(), [&](int64_t out, int) {
     std::ranges::transform(kernels::reference::weight_row(weight, out),
-                           made.as<float>() + out * weight.in_features(),
+                           result.as<float>() + out * weight.in_features(),
                            [](double element) { return static_cast<float>(element); });
   });
-  return made;
+  return result;
 }
 
 }  // namespace attend

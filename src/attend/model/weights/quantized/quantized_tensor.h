@@ -1,4 +1,4 @@
-// Parts of slots that a checkpoint has quantized, or that are generated in such a format.
+// Quantized parts of slots, from a checkpoint or random.
 #pragma once
 
 #include <span>
@@ -12,33 +12,34 @@
 
 namespace attend {
 
-// Returns true if the codes that read_part() returns are a copy, by the part's kind and tensors.
+// Returns true if read_part() copies the codes of a part with this kind and these tensors.
 bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
                              const Quantization& quantization);
 
-// Its elements in float32.
+// Returns the elements in float32.
 Tensor dequantize(const Weight& weight);
 
-// Sets how the parts of linear layers are stored, and the names of their tensors: quantized where the
-// checkpoint has a quantized weight's tensors under their names, else plain.
+// Sets the storage and tensor names of the parts of linear layers: quantized if the checkpoint has the
+// tensors of a quantized weight under their names, otherwise plain.
 void find_quantized_tensors(std::span<WeightSlot> slots, const Quantization& quantization,
                             const CheckpointTensors& files);
 
-// Whether a tensor that no slot asks for scales activations, which are not quantized here.
+// Returns whether a tensor without a slot is a scale of activations. These are not used: activations stay
+// unquantized.
 bool scales_activations(std::string_view name);
 
-// Sets the storage of the parts of linear layers; routers stay plain, as in checkpoints. Throws
-// Error(kUnsupported) with the layer where groups do not divide its inputs, or blocks the outputs of experts
-// that share a tensor.
+// Sets the storage of the parts of linear layers. Routers stay plain, as in checkpoints. If groups do not
+// divide a layer's inputs, or blocks do not divide the outputs of experts that share a tensor, throws
+// Error(kUnsupported) with the layer.
 void quantize_dummy_tensors(std::span<WeightSlot> slots, const Quantization& quantization);
 
-// Random codes with scales that keep products near those of other dummy weights, in host memory. Throws
-// Error(kOutOfMemory) with the bytes wanted.
+// Generates random codes in host memory, with scales that give values similar to other dummy weights. Throws
+// Error(kOutOfMemory) with the requested bytes.
 LoadedPart make_dummy_tensor(const WeightSlot& slot, const WeightPart& part,
                              const Quantization& quantization);
 
-// "fp8", "fp8-block", "int8", "int4", "int4-g32" or "mxfp4", as most checkpoints have them; groups of int4
-// are 128 inputs, or 32. Throws Error(kInvalidArgument) with this list.
+// Returns the quantization for "fp8", "fp8-block", "int8", "int4" (groups of 128), "int4-g32" (groups of 32)
+// or "mxfp4", as in most checkpoints. For other names, throws Error(kInvalidArgument) with this list.
 Quantization dummy_quantization(std::string_view name);
 
 }  // namespace attend

@@ -1,4 +1,6 @@
 // Requests of OpenAI's /v1/chat/completions and /v1/completions.
+#include <algorithm>
+
 #include "attend/serve/protocols/openai/replies.h"
 #include "attend/serve/protocols/openai/tool_fields.h"
 #include "attend/serve/protocols/request_fields.h"
@@ -49,16 +51,24 @@ void read_answer_format(const Fields& fields, const ChatFormats& formats, Genera
   if (choice.kind != ToolChoice::Kind::kNone) {
     const bool has_to_call = choice.kind != ToolChoice::Kind::kAuto;
     if (!formats.tools && !has_to_call)
-      reject_unsupported("tools",
-                         "the model's format of calls is unknown; expected a server with --tool-call-parser, "
-                         "or tool_choice \"none\" or \"required\"");
+      reject_unsupported("tools", "the model's format of calls is unknown",
+                         formats.tools_reason.empty() ? "" : ": ", formats.tools_reason,
+                         "; expected a server with --tool-call-parser, or tool_choice \"none\" or "
+                         "\"required\"");
     // With a grammar, the model writes JSON calls even if it has no known format.
-    format.tool_format = formats.tools ? formats.tools : &kLlama3Format;
+    format.tool_format = formats.tools ? formats.tools : &parse_tool_format("llama3");
     if (has_to_call && job.grammar)
       reject("tool_choice", "tool_choice: ", job.grammar->param, " already sets the format of the text");
     if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
+    const bool strict = std::ranges::any_of(tools, [](const Tool& tool) { return tool.strict; });
+    if (!has_to_call && strict && formats.grammars && !job.grammar && supports_free_text(*format.tool_format))
+      job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
+    format.parallel = choice.parallel && choice.kind != ToolChoice::Kind::kNamed;
     format.tools = std::move(tools);
   }
+  // Markers that are special tokens must be part of the text that is parsed.
+  if ((format.reasoning && format.reasoning->special) || (format.tool_format && format.tool_format->special))
+    job.params.skip_special_tokens = false;
   if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }
 
@@ -82,8 +92,12 @@ std::string template_variables(const Fields& fields, GenerationJob& job) {
       reject("continue_final_message",
              "continue_final_message: expected a last message of the assistant whose content is a string");
     job.continued = messages.back()["content"].get<std::string>();
-    messages.erase(messages.size() - 1);
-    job.add_generation_prompt = true;
+    if (job.continued.find_first_not_of(" \n\t\r") == std::string::npos) {
+      // Nothing to continue: the answer begins after the generation prompt.
+      messages.erase(messages.size() - 1);
+      job.continued.clear();
+      job.add_generation_prompt = true;
+    }
   }
   return variables.dump();
 }

@@ -24,7 +24,7 @@ Tool read_tool(const Json& json, const std::string& where) {
   if (parameters && !parameters->is_object())
     reject(where + ".function.parameters", where, ".function.parameters ", excerpt(*parameters),
            ": expected a JSON schema, an object");
-  return {name, parameters ? *parameters : Json::object()};
+  return {name, parameters ? *parameters : Json::object(), inner.boolean("strict").value_or(false)};
 }
 
 }  // namespace

@@ -125,6 +125,12 @@ ExprPtr make_call(int line, ExprPtr callee, CallArguments arguments) {
     const Value function = (*callee)(render, scope);
     if (const Undefined* undefined = function.get<Undefined>())
       fail_template("'", undefined->name, "' is undefined");
+    if (const Loop* loop = function.loop(); loop && loop->recurse) {
+      Arguments given = arguments.evaluate(render, scope);
+      const Value items = given.take("iterable", Value());
+      given.finish("loop");
+      return loop->recurse(render, items);
+    }
     if (!function.callable()) fail_template("a ", function.type_name(), " cannot be called");
     return function.callable()->call(render, arguments.evaluate(render, scope));
   });

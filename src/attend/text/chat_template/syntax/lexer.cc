@@ -74,8 +74,53 @@ class Lexer {
     advance(2);
     if (sign == '-' || (sign == '+' && kind != '{')) advance(1);
     if (kind == '#') return read_comment();
+    if (kind == '%' && consume_tag("raw")) return read_raw();
     push(kind == '{' ? Token::Kind::kOutputBegin : Token::Kind::kTagBegin, "");
     read_tag(kind == '{' ? "}}" : "%}", kind == '{' ? Token::Kind::kOutputEnd : Token::Kind::kTagEnd);
+  }
+
+  // Reads the rest of a tag that consists of a name. Returns false, and reads nothing, at another tag.
+  // `sign_` is set to the sign at its end.
+  bool consume_tag(std::string_view name) {
+    size_t at = at_;
+    const auto skip_spaces = [&] {
+      while (at < source_.size() && is_space(source_[at])) ++at;
+    };
+    skip_spaces();
+    if (source_.compare(at, name.size(), name) != 0) return false;
+    at += name.size();
+    skip_spaces();
+    const char sign = at < source_.size() ? source_[at] : '\0';
+    const bool signed_end = sign == '-' || sign == '+';
+    at += signed_end ? 1 : 0;
+    if (source_.compare(at, 2, "%}") != 0) return false;
+    sign_ = signed_end ? sign : '\0';
+    advance(at + 2 - at_);
+    return true;
+  }
+
+  // Reads text up to {% endraw %}, in which nothing is a tag.
+  void read_raw() {
+    const int line = line_;
+    trim_after_tag(sign_, /*trim_newline=*/false);
+    const size_t begin = at_;
+    for (size_t tag = source_.find("{%", at_); tag != std::string::npos; tag = source_.find("{%", tag + 2)) {
+      advance(tag - at_);
+      const char sign = tag + 2 < source_.size() ? source_[tag + 2] : '\0';
+      advance(sign == '-' || sign == '+' ? 3 : 2);
+      if (!consume_tag("endraw")) continue;
+      std::string text = source_.substr(begin, tag - begin);
+      if (sign == '-') {
+        text = strip(Text(text), nullptr, Sides::kRight).bytes();
+      } else if (sign != '+') {
+        const size_t start = text.rfind('\n') + 1;
+        if (start > 0 && strip(Text(text.substr(start)), nullptr, Sides::kBoth).empty()) text.resize(start);
+      }
+      if (!text.empty()) tokens_.push_back({Token::Kind::kText, line, std::move(text)});
+      return trim_after_tag(sign_, /*trim_newline=*/true);
+    }
+    line_ = line;
+    fail_here("{% raw %} without {% endraw %}");
   }
 
   void read_comment() {
@@ -216,6 +261,7 @@ class Lexer {
   size_t at_ = 0;
   int line_ = 1;
   bool line_starting_ = true;  // the tag before ended with a line feed
+  char sign_ = '\0';           // sign at the end of the tag that consume_tag() read
   std::vector<Token> tokens_;
 };
 

@@ -62,6 +62,16 @@ class ExpressionParser {
       reject_unsupported("more than " + std::to_string(kMaxChain) + " operands in a row");
   }
 
+  // Reads the arguments of a call, after the opening parenthesis.
+  CallArguments parse_arguments();
+  // Place of the next token, and whether a name occurs between a place and the next token.
+  size_t place() const { return at_; }
+  bool has_name_since(size_t place, std::string_view name) const {
+    for (size_t i = place; i < at_; ++i)
+      if (tokens_[i].kind == Token::Kind::kName && tokens_[i].text == name) return true;
+    return false;
+  }
+
   // Called names with their lines, and names that are defined as callable.
   std::vector<std::pair<std::string, int>> called_;
   std::set<std::string> assigned_;
@@ -83,7 +93,6 @@ class ExpressionParser {
   ExprPtr parse_subscript(ExprPtr object);
   ExprPtr parse_filters_and_tests(ExprPtr input);
   ExprPtr parse_test(ExprPtr input);
-  CallArguments parse_arguments();
   std::optional<Operator> consume_operator(
       std::initializer_list<std::pair<std::string_view, Operator>> choices);
   std::optional<Comparison> consume_comparison();

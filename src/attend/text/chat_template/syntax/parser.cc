@@ -65,6 +65,8 @@ class Parser : public ExpressionParser {
     if (name == "for") return block.push_back(parse_for(line));
     if (name == "set") return block.push_back(parse_set(line));
     if (name == "macro") return block.push_back(parse_macro(line));
+    if (name == "call") return block.push_back(parse_call_body(line));
+    if (name == "with") return block.push_back(parse_with(line));
     if (name == "filter") return block.push_back(parse_filter_body(line));
     if (name == "generation") {
       // The generation tag marks the assistant's text for training; only its body is rendered.
@@ -77,8 +79,8 @@ class Parser : public ExpressionParser {
       end_tag();
       return block.push_back(make_flow(line, name == "break" ? Flow::kBreak : Flow::kContinue));
     }
-    for (const std::string_view other : {"block", "call", "do", "extends", "from", "import", "include", "raw",
-                                         "with", "autoescape", "trans", "debug"})
+    for (const std::string_view other :
+         {"block", "do", "extends", "from", "import", "include", "autoescape", "trans", "debug"})
       if (name == other) reject_unsupported("{% " + name + " %}");
     reject("{% " + name + " %}: no such tag, or it closes nothing");
   }
@@ -126,7 +128,8 @@ class Parser : public ExpressionParser {
     // Reads no inline condition, since an "if" here filters the loop.
     ExprPtr items = parse_or();
     ExprPtr condition = consume_name("if") ? parse_expression() : nullptr;
-    if (next_is_name("recursive")) reject_unsupported("a recursive loop");
+    const bool recursive = consume_name("recursive");
+    if (recursive) assigned_.insert("loop");
     end_tag();
     ++loops_;
     Block body = parse_block({"else", "endfor"}), otherwise;
@@ -138,7 +141,63 @@ class Parser : public ExpressionParser {
       end_block("endfor");
     }
     return make_for(line, std::move(targets), std::move(items), std::move(condition), std::move(body),
-                    std::move(otherwise));
+                    std::move(otherwise), recursive);
+  }
+
+  StatementPtr parse_with(int line) {
+    std::vector<std::pair<std::string, ExprPtr>> values;
+    while (peek().kind == Token::Kind::kName) {
+      if (!values.empty()) reject("expected ',' or the end of the tag, found " + found());
+      do {
+        std::string name = expect_name("a name");
+        assigned_.insert(name);
+        expect_sign("=");
+        values.emplace_back(std::move(name), parse_expression());
+      } while (consume_sign(","));
+    }
+    end_tag();
+    return make_with(line, std::move(values), parse_and_end("endwith"));
+  }
+
+  // Reads {% call(parameters) macro(arguments) %}. The macro calls the body by the name "caller".
+  StatementPtr parse_call_body(int line) {
+    std::vector<Parameter> parameters;
+    if (consume_sign("(")) parameters = parse_parameters();
+    std::string macro = expect_name("the name of a macro");
+    called_.emplace_back(macro, line);
+    expect_sign("(");
+    CallArguments arguments = parse_arguments();
+    arguments.named.emplace_back("caller", make_name(line, kCallerVariable));
+    ExprPtr call = make_call(line, make_name(line, std::move(macro)), std::move(arguments));
+    end_tag();
+    const size_t begin = place();
+    const int outer_loops = std::exchange(loops_, 0);
+    Block body = parse_and_end("endcall");
+    loops_ = outer_loops;
+    return make_call_body(line, make_macro_code("caller", std::move(parameters), std::move(body), begin),
+                          std::move(call));
+  }
+
+  // Reads the parameters of a macro, after the opening parenthesis.
+  std::vector<Parameter> parse_parameters() {
+    std::vector<Parameter> parameters;
+    while (!consume_sign(")")) {
+      if (!parameters.empty()) expect_sign(",");
+      std::string parameter = expect_name("a parameter");
+      assigned_.insert(parameter);
+      parameters.push_back({std::move(parameter), consume_sign("=") ? parse_expression() : nullptr});
+    }
+    return parameters;
+  }
+
+  // `begin`: place of the body's first token.
+  MacroCode make_macro_code(std::string name, std::vector<Parameter> parameters, Block body, size_t begin) {
+    return {.name = std::move(name),
+            .parameters = std::move(parameters),
+            .body = std::move(body),
+            .has_varargs = has_name_since(begin, "varargs"),
+            .has_kwargs = has_name_since(begin, "kwargs"),
+            .has_caller = has_name_since(begin, "caller")};
   }
 
   StatementPtr parse_set(int line) {
@@ -181,18 +240,14 @@ class Parser : public ExpressionParser {
     std::string name = expect_name("the name of a macro");
     assigned_.insert(name);
     expect_sign("(");
-    std::vector<Parameter> parameters;
-    while (!consume_sign(")")) {
-      if (!parameters.empty()) expect_sign(",");
-      std::string parameter = expect_name("a parameter");
-      assigned_.insert(parameter);
-      parameters.push_back({std::move(parameter), consume_sign("=") ? parse_expression() : nullptr});
-    }
+    std::vector<Parameter> parameters = parse_parameters();
     end_tag();
+    assigned_.insert("caller");
+    const size_t begin = place();
     const int outer_loops = std::exchange(loops_, 0);
     Block body = parse_and_end("endmacro");
     loops_ = outer_loops;
-    return make_macro(line, std::move(name), std::move(parameters), std::move(body));
+    return make_macro(line, make_macro_code(std::move(name), std::move(parameters), std::move(body), begin));
   }
 
   void check_calls() {

@@ -61,16 +61,10 @@ void assign(Scope& scope, const std::vector<std::string>& targets, Value value) 
   for (size_t i = 0; i < targets.size(); ++i) scope.set(targets[i], parts[i]);
 }
 
-struct MacroBody {
-  std::string name;
-  std::vector<Parameter> parameters;
-  Block body;
-};
-
 // Macro object. It uses the scope in which it is defined, which owns it.
 class Macro : public Callable {
  public:
-  Macro(std::shared_ptr<const MacroBody> code, const ScopePtr& scope)
+  Macro(std::shared_ptr<const MacroCode> code, const ScopePtr& scope)
       : code_(std::move(code)), scope_(scope) {}
 
   Value call(Render& render, Arguments arguments) const override {
@@ -83,12 +77,21 @@ class Macro : public Callable {
         given = parameter.missing ? (*parameter.missing)(render, scope) : Value::undefined(parameter.name);
       scope->set(parameter.name, std::move(*given));
     }
+    if (code_->has_caller)
+      scope->set("caller", arguments.take_named("caller").value_or(Value::undefined("caller")));
+    if (code_->has_varargs) scope->set("varargs", Value::list(arguments.take_rest(), /*is_tuple=*/true));
+    if (code_->has_kwargs) {
+      std::vector<std::pair<Value, Value>> items;
+      for (auto& [name, value] : std::exchange(arguments.named, {}))
+        items.emplace_back(Text(name), std::move(value));
+      scope->set("kwargs", Value::dict(std::move(items)));
+    }
     arguments.finish(code_->name);
     return render_block(code_->body, render, scope);
   }
 
  private:
-  std::shared_ptr<const MacroBody> code_;
+  std::shared_ptr<const MacroCode> code_;
   std::weak_ptr<Scope> scope_;
 };
 
@@ -96,9 +99,14 @@ struct ForParts {
   std::vector<std::string> targets;
   ExprPtr items, condition;
   Block body, otherwise;
+  bool recursive = false;
 
   Flow run(Render& render, const ScopePtr& scope) const {
-    std::vector<Value> values = get_items((*items)(render, scope));
+    return run_items(render, scope, (*items)(render, scope), 0);
+  }
+
+  Flow run_items(Render& render, const ScopePtr& scope, const Value& list, int depth) const {
+    std::vector<Value> values = get_items(list);
     render.charge(values.size() * sizeof(Value));
     if (condition)
       std::erase_if(values, [&](const Value& value) {
@@ -110,7 +118,15 @@ struct ForParts {
     const auto shared = std::make_shared<const std::vector<Value>>(std::move(values));
     for (size_t i = 0; i < shared->size(); ++i) {
       const auto inner = std::make_shared<Scope>(scope);
-      inner->set("loop", Value::Data(std::shared_ptr<const Loop>(std::make_shared<Loop>(Loop{shared, i}))));
+      const auto loop = std::make_shared<Loop>(Loop{shared, i, depth});
+      if (recursive)
+        loop->recurse = [this, scope, depth](Render& inner_render, const Value& inner_items) -> Value {
+          const Render::Level level(inner_render, inner_render.line);
+          Text outer = std::exchange(inner_render.out, {});
+          run_items(inner_render, scope, inner_items, depth + 1);
+          return std::exchange(inner_render.out, std::move(outer));
+        };
+      inner->set("loop", Value::Data(std::shared_ptr<const Loop>(loop)));
       assign(*inner, targets, (*shared)[i]);
       if (run_block(body, render, inner) == Flow::kBreak) break;
     }
@@ -141,9 +157,9 @@ StatementPtr make_if(int line, std::vector<Branch> branches) {
 }
 
 StatementPtr make_for(int line, std::vector<std::string> targets, ExprPtr items, ExprPtr condition,
-                      Block body, Block otherwise) {
+                      Block body, Block otherwise, bool recursive) {
   return statement(line, [parts = ForParts{std::move(targets), std::move(items), std::move(condition),
-                                           std::move(body), std::move(otherwise)}](
+                                           std::move(body), std::move(otherwise), recursive}](
                              Render& render, const ScopePtr& scope) { return parts.run(render, scope); });
 }
 
@@ -184,12 +200,30 @@ StatementPtr make_filter_body(int line, Block body, ExprPtr filter) {
       });
 }
 
-StatementPtr make_macro(int line, std::string name, std::vector<Parameter> parameters, Block body) {
-  auto code =
-      std::make_shared<const MacroBody>(MacroBody{std::move(name), std::move(parameters), std::move(body)});
-  return statement(line, [code = std::move(code)](Render&, const ScopePtr& scope) {
-    scope->set(code->name,
-               Value::Data(std::shared_ptr<const Callable>(std::make_shared<Macro>(code, scope))));
+StatementPtr make_with(int line, std::vector<std::pair<std::string, ExprPtr>> values, Block body) {
+  return statement(
+      line, [values = std::move(values), body = std::move(body)](Render& render, const ScopePtr& scope) {
+        const auto inner = std::make_shared<Scope>(scope);
+        for (const auto& [name, value] : values) inner->set(name, (*value)(render, scope));
+        return run_block(body, render, inner);
+      });
+}
+
+StatementPtr make_macro(int line, MacroCode code) {
+  const auto shared = std::make_shared<const MacroCode>(std::move(code));
+  return statement(line, [shared](Render&, const ScopePtr& scope) {
+    scope->set(shared->name,
+               Value::Data(std::shared_ptr<const Callable>(std::make_shared<Macro>(shared, scope))));
+  });
+}
+
+StatementPtr make_call_body(int line, MacroCode caller, ExprPtr call) {
+  const auto shared = std::make_shared<const MacroCode>(std::move(caller));
+  return statement(line, [shared, call = std::move(call)](Render& render, const ScopePtr& scope) {
+    const auto inner = std::make_shared<Scope>(scope);
+    inner->set(kCallerVariable,
+               Value::Data(std::shared_ptr<const Callable>(std::make_shared<Macro>(shared, scope))));
+    render.write(to_text((*call)(render, inner)));
   });
 }
 

@@ -38,12 +38,22 @@ struct Branch {
   Block body;
 };
 
+struct MacroCode {
+  std::string name;
+  std::vector<Parameter> parameters;
+  Block body;
+  // The body uses the names of further arguments, and of the body of a call block.
+  bool has_varargs = false, has_kwargs = false, has_caller = false;
+};
+
 StatementPtr make_text(int line, std::string text);
 StatementPtr make_output(int line, ExprPtr expression);
 StatementPtr make_if(int line, std::vector<Branch> branches);
 // For loop. Several `targets` unpack each item. `condition` may be null.
 StatementPtr make_for(int line, std::vector<std::string> targets, ExprPtr items, ExprPtr condition,
-                      Block body, Block otherwise);
+                      Block body, Block otherwise, bool recursive);
+// Runs the body in a scope with these values.
+StatementPtr make_with(int line, std::vector<std::pair<std::string, ExprPtr>> values, Block body);
 StatementPtr make_set(int line, std::vector<std::string> targets, ExprPtr value);
 // Assignment namespace.attribute = value.
 StatementPtr make_set_attribute(int line, std::string name, std::string attribute, ExprPtr value);
@@ -51,10 +61,14 @@ StatementPtr make_set_attribute(int line, std::string name, std::string attribut
 // name `input`.
 StatementPtr make_set_body(int line, std::string target, Block body, ExprPtr filter);
 StatementPtr make_filter_body(int line, Block body, ExprPtr filter);
-StatementPtr make_macro(int line, std::string name, std::vector<Parameter> parameters, Block body);
+StatementPtr make_macro(int line, MacroCode code);
+// Writes the result of `call`, which reads the macro `caller` under the name kCallerVariable.
+StatementPtr make_call_body(int line, MacroCode caller, ExprPtr call);
 StatementPtr make_flow(int line, Flow flow);
 
 // Name under which filters of a body read its output. Templates cannot spell it.
 inline const std::string kBodyVariable = "(body)";
+// Name of the body of a call block in the arguments of the call.
+inline const std::string kCallerVariable = "(caller)";
 
 }  // namespace attend::chat_template

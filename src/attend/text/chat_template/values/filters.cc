@@ -1,5 +1,6 @@
 // Filters: {{ value | name(arguments) }}.
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 
@@ -309,12 +310,85 @@ Value string_filter(const Value& input, Arguments&, Render& render) {
 // Output is never escaped, so every value is safe.
 Value safe(const Value& input, Arguments&, Render&) { return to_text(input); }
 
+Value format_filter(const Value& input, Arguments& arguments, Render& render) {
+  const Text text = format_percent(as_text(input, "format"), arguments.take_rest());
+  render.charge(text.size());
+  return text;
+}
+
+// Returns lists of `linecount` items; the last one is filled with `fill_with`, unless it is None.
+Value batch(const Value& input, Arguments& arguments, Render& render) {
+  const int64_t size = as_integer(arguments.take("linecount", Value()), "batch");
+  const Value fill = arguments.take("fill_with", Value::none());
+  if (size < 1) fail_template("batch: needs at least 1 item per list");
+  std::vector<Value> batches, current;
+  const auto end_batch = [&] { batches.push_back(Value::list(std::exchange(current, {}))); };
+  for (const Value& item : get_items(input)) {
+    if (std::ssize(current) == size) end_batch();
+    render.charge(sizeof(Value));
+    current.push_back(item);
+  }
+  if (current.empty()) return Value::list(std::move(batches));
+  for (; !fill.is_none() && std::ssize(current) < size; render.charge(sizeof(Value))) current.push_back(fill);
+  end_batch();
+  return Value::list(std::move(batches));
+}
+
+// Returns pairs of a value of the attribute and the items that have it, sorted by the value.
+Value groupby(const Value& input, Arguments& arguments, Render& render) {
+  const Value attribute = arguments.take("attribute", Value());
+  const std::optional<Value> missing = arguments.take("default");
+  const bool case_sensitive = flag(arguments, "case_sensitive", false);
+  std::vector<Value> pairs;
+  for (const Value& item : get_items(input)) {
+    Value key = get_path(item, attribute);
+    if (key.is_undefined() && missing) key = *missing;
+    pairs.push_back(Value::list({key, item}, true));
+    render.charge(sizeof(Value));
+  }
+  const Key key(Value::integer(0), case_sensitive);
+  sort_by_key(pairs, key, /*reverse=*/false);
+  std::vector<Value> groups, members;
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    members.push_back(pairs[i].list()->items[1]);
+    if (i + 1 < pairs.size() && is_equal(key.of(pairs[i]), key.of(pairs[i + 1]))) continue;
+    const Value name = pairs[i + 1 - members.size()].list()->items[0];
+    groups.push_back(Value::list({name, Value::list(std::exchange(members, {}))}, true));
+  }
+  return Value::list(std::move(groups));
+}
+
+Value round_filter(const Value& input, Arguments& arguments, Render&) {
+  const int64_t precision = as_integer(arguments.take("precision", Value::integer(0)), "round");
+  const Value method = arguments.take("method", Text("common"));
+  const std::string& name = as_text(method, "round: method").bytes();
+  if (!input.number()) fail_template("round: needs a number, not a ", input.type_name());
+  if (precision < -300 || precision > 300) fail_template("round: needs a precision of -300 to 300");
+  const double scale = std::pow(10.0, static_cast<double>(precision)), value = *input.number();
+  if (name == "ceil") return Value::real(std::ceil(value * scale) / scale);
+  if (name == "floor") return Value::real(std::floor(value * scale) / scale);
+  if (name != "common") fail_template("round: method needs \"common\", \"ceil\" or \"floor\"");
+  if (input.integer()) {
+    if (precision >= 0) return input;
+    return Value::integer(static_cast<int64_t>(std::nearbyint(value * scale) / scale));
+  }
+  if (precision < 0) return Value::real(std::nearbyint(value * scale) / scale);
+  // Rounds the exact decimal value, as Python does.
+  std::array<char, 700> digits;
+  const auto [end, error] = std::to_chars(digits.begin(), digits.end(), value, std::chars_format::fixed,
+                                          static_cast<int>(precision));
+  double rounded = value;
+  if (error == std::errc()) std::from_chars(digits.begin(), end, rounded);
+  return Value::real(rounded);
+}
+
 struct NamedFilter {
   std::string_view name;
   Filter filter;
 };
 constexpr NamedFilter kFilters[] = {
     {"abs", abs_filter},
+    {"batch", batch},
     {"capitalize", case_filter<Case::kCapitalized>},
     {"count", length_filter},
     {"d", default_filter},
@@ -322,7 +396,9 @@ constexpr NamedFilter kFilters[] = {
     {"dictsort", dictsort},
     {"first", first},
     {"float", float_filter},
+    {"format", format_filter},
     {"from_json", from_json_filter},
+    {"groupby", groupby},
     {"indent", indent},
     {"int", int_filter},
     {"items", items_filter},
@@ -338,6 +414,7 @@ constexpr NamedFilter kFilters[] = {
     {"rejectattr", select<true, false>},
     {"replace", replace_filter},
     {"reverse", reverse},
+    {"round", round_filter},
     {"safe", safe},
     {"select", select<false, true>},
     {"selectattr", select<true, true>},

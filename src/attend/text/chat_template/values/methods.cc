@@ -53,6 +53,7 @@ Value has_affix(const Value& self, Arguments& arguments, Render&) {
   const Value affix = arguments.take("prefix", Value());
   const auto fits = [&](const Value& value) {
     const std::string& bytes = as_text(value, kEnd ? "endswith" : "startswith").bytes();
+    ReadBudget::charge(bytes.size());
     return kEnd ? self.text()->bytes().ends_with(bytes) : self.text()->bytes().starts_with(bytes);
   };
   const List* list = affix.list();
@@ -93,7 +94,7 @@ Value join_method(const Value& self, Arguments& arguments, Render& render) {
 
 Value find_in_text(const Value& self, Arguments& arguments, Render&) {
   const Value what = arguments.take("sub", Value());
-  const size_t at = self.text()->bytes().find(as_text(what, "find").bytes());
+  const size_t at = find(*self.text(), as_text(what, "find").bytes());
   if (at == std::string::npos) return Value::integer(-1);
   return Value::integer(
       static_cast<int64_t>(count_chars(std::string_view(self.text()->bytes()).substr(0, at))));
@@ -171,6 +172,7 @@ Value pop_from_list(const Value& self, Arguments& arguments, Render&) {
   int64_t index = as_integer(arguments.take("index", Value::integer(-1)), "pop");
   if (index < 0) index += size;
   if (index < 0 || index >= size) fail_template("pop: an index out of range");
+  ReadBudget::charge(static_cast<size_t>(size - index) * sizeof(Value));
   Value item = list.items[static_cast<size_t>(index)];
   list.items.erase(list.items.begin() + index);
   return item;

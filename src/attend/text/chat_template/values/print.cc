@@ -50,6 +50,7 @@ bool is_printable(char32_t code) {
 // Appends characters one by one, replaced by escape(c). An empty result keeps the character.
 template <class Escape>
 void append_escaped(const Text& text, Text& out, Escape&& escape) {
+  ReadBudget::charge(text.size() * kBytesPerConvertedChar);
   for (size_t at = 0; at < text.size();) {
     const tokenizer::Char c = tokenizer::read_char(text.bytes(), at);
     const std::string escaped = escape(c.code);
@@ -89,6 +90,7 @@ void append_items(const List& list, Text& out) {
 }
 
 void append_repr(const Value& value, Text& out) {
+  ReadBudget::charge(kBytesPerVisit);
   if (value.is_undefined()) return out.append("Undefined");
   if (value.is_none()) return out.append("None");
   if (const bool* flag = value.get<bool>()) return out.append(*flag ? "True" : "False");
@@ -114,6 +116,7 @@ class JsonPrinter {
   explicit JsonPrinter(JsonStyle style) : style_(std::move(style)) {}
 
   void print(const Value& value, int depth) {
+    ReadBudget::charge(kBytesPerVisit);
     if (value.is_none()) return out_.append("null");
     if (const bool* flag = value.get<bool>()) return out_.append(*flag ? "true" : "false");
     if (const int64_t* number = value.get<int64_t>()) return out_.append(std::to_string(*number));

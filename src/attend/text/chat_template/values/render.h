@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/text/chat_template/values/read_budget.h"
 #include "attend/text/chat_template/values/value.h"
 
 namespace attend::chat_template {
@@ -57,6 +58,7 @@ class Render {
   }
 
  private:
+  ReadBudget read_budget_;
   int depth_ = 0;
   int64_t num_steps_ = 0;
   int64_t num_bytes_ = 0;
@@ -68,8 +70,10 @@ class Scope {
   explicit Scope(std::shared_ptr<const Scope> parent = nullptr) : parent_(std::move(parent)) {}
 
   const Value* find(const std::string& name) const {
-    for (const Scope* scope = this; scope; scope = scope->parent_.get())
+    for (const Scope* scope = this; scope; scope = scope->parent_.get()) {
+      ReadBudget::charge(kBytesPerVisit);
       if (const auto found = scope->names_.find(name); found != scope->names_.end()) return &found->second;
+    }
     return nullptr;
   }
   void set(const std::string& name, Value value) { names_.insert_or_assign(name, std::move(value)); }
@@ -91,6 +95,10 @@ struct Arguments {
   // Removes and returns the next positional argument, or the argument with this name.
   std::optional<Value> take(std::string_view name);
   Value take(std::string_view name, Value missing) { return take(name).value_or(std::move(missing)); }
+  // Removes and returns the argument with this name, if it was passed by name.
+  std::optional<Value> take_named(std::string_view name);
+  // Removes and returns all positional arguments that are left.
+  std::vector<Value> take_rest();
   // Throws TemplateError for unused arguments.
   void finish(std::string_view function) const;
 

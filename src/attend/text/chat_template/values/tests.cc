@@ -53,6 +53,13 @@ constexpr NamedTest kTests[] = {
     {"none", [](const Value& input, Arguments&) { return input.is_none(); }},
     {"number", [](const Value& input, Arguments&) { return input.number().has_value(); }},
     {"odd", [](const Value& input, Arguments&) { return as_integer(input, "odd") % 2 != 0; }},
+    {"sameas",
+     [](const Value& input, Arguments& arguments) {
+       const Value second = other(arguments);
+       if (input.list() || input.dict())
+         return input.list() == second.list() && input.dict() == second.dict();
+       return input.type_name() == second.type_name() && is_equal(input, second);
+     }},
     // A sequence in Python's sense has a length and items; an undefined value has both.
     {"sequence",
      [](const Value& input, Arguments&) {

@@ -6,6 +6,8 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/text/chat_template/values/read_budget.h"
+
 namespace attend::chat_template {
 
 // Always valid UTF-8.
@@ -30,7 +32,10 @@ class Text {
   void append(std::string_view bytes, From from = From::kTemplate);
 
   // Compares bytes only, not their origin.
-  bool operator==(const Text& other) const { return bytes_ == other.bytes_; }
+  bool operator==(const Text& other) const {
+    if (size() == other.size()) ReadBudget::charge(size());
+    return bytes_ == other.bytes_;
+  }
 
  private:
   std::string bytes_;
@@ -42,6 +47,8 @@ class Text {
 // Returns the start offset of each character, and the end offset.
 std::vector<size_t> char_offsets(const Text& text);
 size_t count_chars(std::string_view text);
+// Returns the offset of the first occurrence, or npos.
+size_t find(const Text& text, std::string_view part, size_t begin = 0);
 
 enum class Sides { kLeft, kRight, kBoth };
 // `chars`: characters to strip; null for white space.

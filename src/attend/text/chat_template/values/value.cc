@@ -98,6 +98,7 @@ const Value* Dict::find(const Value& key) const {
 }
 
 Value* Namespace::find(std::string_view name) {
+  ReadBudget::charge(items.size() * kBytesPerVisit);
   const auto found =
       std::find_if(items.begin(), items.end(), [&](const auto& item) { return item.first == name; });
   return found == items.end() ? nullptr : &found->second;
@@ -113,6 +114,8 @@ std::optional<Value> Loop::attribute(std::string_view name) const {
   if (name == "first") return Value::boolean(index == 0);
   if (name == "last") return Value::boolean(index == size - 1);
   if (name == "length") return Value::integer(size);
+  if (name == "depth") return Value::integer(depth0 + 1);
+  if (name == "depth0") return Value::integer(depth0);
   if (name == "previtem") return index > 0 ? (*items)[index0 - 1] : Value::undefined("loop.previtem");
   if (name == "nextitem") return index + 1 < size ? (*items)[index0 + 1] : Value::undefined("loop.nextitem");
   return std::nullopt;
@@ -136,6 +139,7 @@ bool is_true(const Value& value) {
 }
 
 bool is_equal(const Value& a, const Value& b) {
+  ReadBudget::charge(kBytesPerVisit);
   if (const auto x = a.integer(), y = b.integer(); x && y) return *x == *y;
   if (const BigInteger* x = a.big_integer(), *y = b.big_integer(); x && y) return x->digits == y->digits;
   if (const auto x = a.number(), y = b.number(); x && y) return *x == *y;
@@ -156,10 +160,12 @@ bool is_equal(const Value& a, const Value& b) {
 }
 
 int compare(const Value& a, const Value& b) {
+  ReadBudget::charge(kBytesPerVisit);
   const auto order = [](const auto& x, const auto& y) { return x < y ? -1 : y < x ? 1 : 0; };
   if (const auto x = a.integer(), y = b.integer(); x && y) return order(*x, *y);
   if (const auto x = a.number(), y = b.number(); x && y) return order(*x, *y);
   // The order of UTF-8 bytes is the order of code points.
+  if (a.text() && b.text()) ReadBudget::charge(std::min(a.text()->size(), b.text()->size()));
   if (a.text() && b.text()) return order(a.text()->bytes(), b.text()->bytes());
   if (const List* x = a.list(), *y = b.list(); x && y && x->is_tuple == y->is_tuple) {
     for (size_t i = 0; i < std::min(x->items.size(), y->items.size()); ++i)
@@ -172,7 +178,7 @@ int compare(const Value& a, const Value& b) {
 bool contains(const Value& container, const Value& item) {
   if (const Text* text = container.text()) {
     if (!item.text()) fail_template("'in' a str needs a str, not a ", item.type_name());
-    return text->bytes().find(item.text()->bytes()) != std::string::npos;
+    return find(*text, item.text()->bytes()) != std::string::npos;
   }
   if (const Dict* dict = container.dict()) return dict->find(item) != nullptr;
   if (const List* list = container.list())
@@ -191,9 +197,11 @@ int64_t length(const Value& value) {
 }
 
 std::vector<Value> get_items(const Value& value) {
+  if (const List* list = value.list()) ReadBudget::charge(list->items.size() * sizeof(Value));
   if (const List* list = value.list()) return list->items;
   std::vector<Value> items;
   if (const Dict* dict = value.dict()) {
+    ReadBudget::charge(dict->items.size() * sizeof(Value));
     for (const auto& [key, item] : dict->items) items.push_back(key);
   } else if (const Text* text = value.text()) {
     const std::vector<size_t> offsets = char_offsets(*text);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -33,6 +34,7 @@ struct Dict;
 struct Namespace;
 struct Loop;
 class Callable;
+class Render;
 
 struct Undefined {
   std::string name;
@@ -116,6 +118,9 @@ struct Namespace {
 struct Loop {
   std::shared_ptr<const std::vector<Value>> items;
   size_t index0 = 0;
+  int depth0 = 0;  // level of a recursive loop
+  // Renders the items with the loop's body; null unless the loop is recursive.
+  std::function<Value(Render& render, const Value& items)> recurse = nullptr;
 
   // Returns no value if there is no such attribute.
   std::optional<Value> attribute(std::string_view name) const;

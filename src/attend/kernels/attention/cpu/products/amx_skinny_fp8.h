@@ -106,7 +106,7 @@ class AmxSkinnyFp8 {
     if (row != nullptr) __builtin_prefetch(row + d, 0, 2);
   }
 
-  // Tile registers. Accumulators and P of the products with V have as many rows as the item.
+  // Tile registers. Accumulators and P of the products with V have the item's number of rows.
   static constexpr int kKeySums = 0, kKeys = 1, kQueries = 2;
   static constexpr int kValueSums = 3, kP = 5, kValues = 6;
   static TileRowCounts value_rows(int num_rows) {

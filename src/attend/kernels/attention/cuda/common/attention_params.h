@@ -155,7 +155,6 @@ struct AttentionParams {
 };
 
 // log2(e): scales scores such that the softmax's exponentials are powers of two.
-
 inline constexpr float kLog2E = 1.44269504088896340736f;
 
 // Returns scale * log2(e); capped scores already include the scale.

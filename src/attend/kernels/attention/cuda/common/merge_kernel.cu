@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(32 * kWarps) merge_kernel(const __grid_constan
     float total = 0.0f;
     for (int partial = 0; partial < params.num_partials && sum > 0.0f; ++partial) {
       const float scale = expf(load_lse(params, partial, token, head) - max_lse);
-      // The output of an empty partial result is not read: it may be anything.
+      // The output of an empty partial result is not read: it may have any content.
       if (scale == 0.0f) continue;
       const MergePartial& first = params.partials[params.strided ? 0 : partial];
       const int64_t skipped = params.strided ? partial * params.out_partial_stride : 0;

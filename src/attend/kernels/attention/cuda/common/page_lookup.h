@@ -1,4 +1,4 @@
-// Pages of one request: page_of() (page_of.h), in few instructions a position.
+// Pages of one request: page_of() (page_of.h) with few instructions per position.
 #pragma once
 
 #include <cstdint>
@@ -30,21 +30,21 @@ class PageLookup {
     }
   }
 
-  // Loads the entries of the positions with `wanted` set; others are -1.
+  // Loads the entries of the positions with `needed` set; others are -1.
   template <int kCount>
-  ATTEND_HOST_DEVICE void look_up(const int (&positions)[kCount], const bool (&wanted)[kCount],
+  ATTEND_HOST_DEVICE void look_up(const int (&positions)[kCount], const bool (&needed)[kCount],
                                   int (&entries)[kCount]) const {
     for (int i = 0; i < kCount; ++i) entries[i] = -1;
     if (entries_ == nullptr) {
       for (int i = 0; i < kCount; ++i)
-        if (wanted[i]) entries[i] = first_ + positions[i];
+        if (needed[i]) entries[i] = first_ + positions[i];
       return;
     }
     for (int i = 0; i < kCount; ++i)
-      if (wanted[i]) entries[i] = entries_[positions[i] >> shift_ << back_];
+      if (needed[i]) entries[i] = entries_[positions[i] >> shift_ << back_];
     if (slot_map_ == nullptr) return;
     for (int i = 0; i < kCount; ++i)
-      if (wanted[i]) entries[i] = slot_map_[entries[i]];
+      if (needed[i]) entries[i] = slot_map_[entries[i]];
   }
 
   // Returns the page of an entry; -1 for -1.

@@ -57,8 +57,8 @@ struct ScoreCap {
   }
 };
 
-// Merge of warps, and then of CTAs of a cluster, that have the same rows over different keys. Sums are in the
-// order of their indices, so that bits are reproducible.
+// Merge of warps, and then of CTAs of a cluster, with the same rows and different keys. Sums are in the order
+// of their indices, so that bits are reproducible.
 
 // State of a row over the keys of several parts, and the factor of each part.
 template <int kCount>

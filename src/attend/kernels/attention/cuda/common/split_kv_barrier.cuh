@@ -1,8 +1,8 @@
-// Barrier of the CTAs of a work tile that share the merge of its partial results; one SM would read them too
-// slowly. The last CTAs to arrive, as many as there are rows, wait for the others, and then each merges some
-// rows. A CTA with few keys, which arrives long before, need not wait. Results do not depend on which CTA
-// merges which row. Correctness does not depend on waiting: CTAs that have not started may need the SM of one
-// that waits. So waiting is limited by a timeout, and if a CTA timed out, the last to arrive merges all rows.
+// Barrier of the CTAs of a work tile that share the merge of its partial results; a single SM would take too
+// long to read them. The last CTAs to arrive, one per row, wait for the others, and then each merges some
+// rows. A CTA with few keys arrives long before and does not wait. Results do not depend on which CTA merges
+// which row. Correctness does not depend on waiting, since CTAs that have not started may need the SM of a
+// waiting CTA: waiting has a timeout, and if a CTA timed out, the last CTA to arrive merges all rows.
 #pragma once
 
 #include "attend/kernels/common/cuda/ptx/atomic.cuh"

@@ -85,7 +85,7 @@ constexpr int config_shared_bytes() {
          (kFp8 ? kRows * kScaleBytes : 0);
 }
 
-// The same for a tile height that is known at run time. Tiles of 8 to 32 rows have no fixed splits.
+// Same, for a tile height that is only known at run time. Tiles of 8 to 32 rows have no fixed splits.
 template <int kHeadDimQk, int kHeadDimV>
 constexpr int tile_shared_bytes(bool fp8, int tile_rows, bool fixed_splits) {
   const auto of_height = [&]<int kTileRows>() {

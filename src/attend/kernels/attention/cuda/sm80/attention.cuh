@@ -3,9 +3,8 @@
 // code path serves any page size and layout. fp8 K/V are copied unconverted and become f16 in registers.
 //
 //   tile        8, 16, 32, 64 or 128 rows x 64 keys (32 and 128 rows: head dim of V up to 128); for fp8, 8
-//               and
-//               16 rows up to head dim 128 x 128 keys
-//               head dims 64/64, 128/128, 192/128, 256/256
+//   and
+//               16 rows up to head dim 128 x 128 keys. Head dims 64/64, 128/128, 192/128, 256/256
 //   warps       4, all alike: all look up and copy with cp.async, all multiply with mma.m16n8k16, for 8 rows
 //               with keys as rows of operand A. 8, 16 and 32 rows: a warp has a quarter of the keys, and the
 //               warps merge at the end, on sm_90 also the eight CTAs of a cluster if work tiles are few. 64
@@ -217,7 +216,7 @@ class AttentionCta {
     else if (kFixedSplits)
       __syncthreads();
     pipeline_.fill(num_filled);
-    // After these copies were issued, so that copies of the next kernel come after them, but before later
+    // Called after these copies were issued, so that copies of the next kernel follow them, and before later
     // copies of this kernel.
     if (Config::kDecode && prefetches) ptx::launch_dependents();
     // Read after the barrier of the first tile.

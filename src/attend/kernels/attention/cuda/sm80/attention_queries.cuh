@@ -57,7 +57,7 @@ __device__ inline RowScale row_scale(float row_absmax) {
 // threads hold a row of 8 * 8 * kGroups columns; thread `lane` (of 8) has pieces lane, lane + 8, ... of 8
 // columns.
 //
-// Of every 16 columns, 4 c and 4 c + 1 move to positions 2 c and 2 c + 1, and 4 c + 2 and 4 c + 3 to 2 c + 8
+// In every 16 columns, 4 c and 4 c + 1 move to positions 2 c and 2 c + 1, and 4 c + 2 and 4 c + 3 to 2 c + 8
 // and 2 c + 9.
 template <int kHeadDim, int kGroups>
 __device__ float store_f16_queries(const float (&columns)[kGroups][kGroupElements], char* rows, int row,

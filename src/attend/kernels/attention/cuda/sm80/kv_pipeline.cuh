@@ -10,9 +10,10 @@
 namespace attend::kernels::cuda::sm80 {
 
 // `kBytes`: bytes per stored element. `kFillsAllStages`: the prologue fills all stages instead of all but
-// one, so that a work tile of few KV tiles waits once less. Rows are swizzled for ldmatrix. Positions outside
-// [kv_begin, kv_end) become zero rows, whatever the pool contains. `kReadsOnce`: no other CTA of a request
-// reads the same rows of a head, so they need not stay in L2; requests that share pages do read them again.
+// one, so that a work tile of few KV tiles waits once less. Rows are swizzled for ldmatrix. Rows of positions
+// outside [kv_begin, kv_end) become zero, independent of the pool's content. `kReadsOnce`: no other CTA of a
+// request reads the same rows of a head, so they need not stay in L2; requests that share pages do read them
+// again.
 template <int kHeadDimQk, int kHeadDimV, int kBytes, int kKeys, int kThreads, int kStages,
           bool kFillsAllStages, bool kReadsOnce>
 class KvPipeline {

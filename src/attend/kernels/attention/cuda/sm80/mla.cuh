@@ -9,7 +9,7 @@
 //   shared      139 KB (16 rows, 3 stages) or 159 KB (64 rows, 2 stages): queries, stages of 36 KB, scores,
 //               P; for scaled rows 129 or 184 KB, with 3 stages of 20.5 KB and a tile of converted rows
 //   bytes       per tile: 36 KB, for scaled rows 20.5, once for all heads (once per 64 of them if the plan
-//               has
+//   has
 //               groups of heads)
 //   bound       16 rows: reading the latent rows; 64 rows: tensor cores and the transfer of scores through
 //               shared memory

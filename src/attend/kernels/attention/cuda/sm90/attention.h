@@ -1,4 +1,4 @@
-// Attention on sm_90a, as cuda/attention.cc calls it.
+// Attention and MLA on sm_90a, called by cuda/attention.cc.
 #pragma once
 
 #include "attend/kernels/attention/attention.h"
@@ -7,17 +7,17 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// `params`: of the arguments, which sm80's tiled kernel would take. Merges what several CTAs computed.
+// `params`: parameters of `args`, as sm80's tiled kernel has them. Also merges partial results.
 void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& plan, Stream& stream);
 
-// Attention of many rows with TMA and wgmma, for what the candidates kSm90Prefill of choose.h take; `dims`:
-// of their instance. `params`: of the arguments. The plan may be whole or streamed, not inline; work tiles
-// are computed whole but where its CTAs divide keys.
+// Prefill with TMA and wgmma, for problems that kSm90Prefill of choose.h supports. `dims`: head dims of the
+// instance. `params`: parameters of `args`. The plan is whole or streamed, not inline. Each CTA computes
+// whole work tiles unless the plan's CTAs divide keys.
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
              Stream& stream);
 
-// Decode of a single request of 16-bit q and K/V, for what the candidates kSm90SingleRequestDecode of
-// choose.h take, which no merge follows; `dims`: of their instance.
+// Decode of a single request with 16-bit q and K/V, for problems that kSm90SingleRequestDecode of choose.h
+// supports. Needs no separate merge. `dims`: head dims of the instance.
 void single_request_decode(const AttentionParams& params, HeadDims dims, Stream& stream);
 
 }  // namespace attend::kernels::cuda::sm90

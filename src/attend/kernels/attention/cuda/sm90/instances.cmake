@@ -1,9 +1,9 @@
-# The instances of prefill: head dims of K and of V. Those in between run in the next that holds them; of two that hold
-# them the first in this list is taken.
+# Instances of prefill: head dims of K and of V. Head dims in between run in the next larger instance; if two support
+# them, in the first of this list.
 set(prefill_head_dims "64 64" "96 96" "128 128" "192 128" "256 256")
 set(prefill_head_dims_of_fp8 "64 64" "128 128")
-set(prefill_head_dims_of_e4m3 "64 64" "128 128" "192 128")  # q and K/V of e4m3, multiplied as they are
-# Head dims of decode of a single request (kSingleRequestDecodeDims of common/tile_config.h).
+set(prefill_head_dims_of_e4m3 "64 64" "128 128" "192 128")  # q and K/V of e4m3, multiplied without conversion
+# Head dims of single-request decode (kSingleRequestDecodeDims of common/tile_config.h).
 set(decode_head_dims 64 128)
 if(ATTEND_SAMPLE_KERNELS)
   set(prefill_head_dims_of_e4m3 "192 128")
@@ -12,7 +12,7 @@ endif()
 set(instance_declarations "")
 set(instance_rows "")
 set(decode_rows "")
-# A unit of prefill for q and K/V of these elements.
+# Translation unit of prefill for q and K/V of these element types.
 macro(add_prefill q kv q_element kv_element head_dim_qk head_dim_v header code)
   set(instance prefill_${q}_${kv}_${head_dim_qk}_${head_dim_v})
   set(signature "void launch_${instance}(const PrefillParams& params, int num_ctas, void* stream)")

@@ -382,7 +382,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, skinny_ctas_per_sm(kGroups, kT
       .run();
 }
 
-// Launches `kKernel`, whose CTAs have class `Cta` and compute kGroups groups per pass. `params` contains
+// Launches `kKernel`. Its CTAs have class `Cta` and compute kGroups groups per pass. `params` contains
 // `product`.
 template <class Cta, int kGroups, auto kKernel, class Params>
 void launch_ctas(const Params& params, const SkinnyGemmParams& product, const CtaRanges& ranges, void* stream,

@@ -30,7 +30,7 @@ struct SkinnyGemmParams {
   float norm_eps;
   void* out;  // row r starts at element r * out_stride
   int64_t out_stride;
-  int32_t num_rows, in_features, out_features;  // if gated, weight and bias have twice as many outputs
+  int32_t num_rows, in_features, out_features;  // if gated, weight and bias have 2 out_features
   bool gated;
   bool accumulate;  // not gated: adds to the contents of out
   Element out_element;

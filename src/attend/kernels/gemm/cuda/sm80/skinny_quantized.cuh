@@ -239,7 +239,7 @@ void visit_quantized_shape(const SkinnyGemmParams& product, const QuantizedKRang
   launch.template operator()<1, 1>();
 }
 
-// Launches `kKernel`, whose CTAs have class `Cta`. `params` contains `product`.
+// Launches `kKernel`. Its CTAs have class `Cta`. `params` contains `product`.
 template <class Cta, auto kKernel, class Params>
 void launch_quantized_ctas(const Params& params, const SkinnyGemmParams& product,
                            const QuantizedKRanges& ranges, void* stream) {

@@ -54,7 +54,7 @@ struct GroupedGemmParams {
   const void* x;
   int64_t x_stride;          // in elements
   const int32_t* row_token;  // row of x for each row; null: identity
-  QuantizedWeight weight;    // [num_experts, out_features, in_features]; if gated, twice as many outputs
+  QuantizedWeight weight;    // [num_experts, out_features, in_features]; if gated, 2 out_features
   void* out;                 // [rows, out_features]
   const int32_t* first_row;
   const int32_t* first_tile;

@@ -317,7 +317,7 @@ class DirectExpertsCta {
     static_cast<T*>(params_.out)[int64_t{pair} * params_.out_features + to] = T(value);
   }
 
-  // Loads rows of x for the tiles of rows from `first`, as many as fit. Returns the first tile that did not
+  // Loads rows of x for the tiles of rows from `first` while they fit. Returns the first tile that did not
   // fit.
   __device__ __forceinline__ int load_x(int first, int last) const {
     const int first_row = sorted_.tile(first).first_row;

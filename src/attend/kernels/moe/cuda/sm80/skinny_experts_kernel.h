@@ -19,7 +19,7 @@ inline constexpr int kMaxSkinnyTokens = 256;
 // with bf16.
 struct SkinnyExpertsParams {
   const void* x;
-  QuantizedWeight weight;  // [num_experts, out_features, in_features]; if gated, twice as many outputs
+  QuantizedWeight weight;  // [num_experts, out_features, in_features]; if gated, 2 out_features
   int64_t num_scales;      // mxfp4 only
   void* out;               // contiguous rows of out_features
   const int32_t* experts;  // [num_tokens, top_k]

@@ -23,7 +23,7 @@ void launch_expert_tiles_f16(const ExpertTilesParams& params, int num_ctas, void
 // Expert products for many rows in mxfp4 on sm_90a (mxfp4_tiles.cu): parameters and launches.
 
 inline constexpr int kMxFp4TileRows = 256;     // rows of x
-inline constexpr int kMxFp4TileWeights = 128;  // rows of W; if gated, gate and up of half as many outputs
+inline constexpr int kMxFp4TileWeights = 128;  // rows of W; if gated, gate and up of half the outputs
 inline constexpr int kMxFp4BoxRows = 64;       // rows of x per TMA copy
 // Divides inputs, and outputs of a gated product.
 inline constexpr int kMxFp4BlockInputs = 64;

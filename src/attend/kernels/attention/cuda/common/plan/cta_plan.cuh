@@ -68,7 +68,7 @@ class CtaPlan {
   __device__ RowTile derive_tile(int request) const {
     RequestSpan span = request_span(params_.batch, request);
     span.seqlen_kv += params_.batch.seqlen_new;
-    // It has no positions either, which a tree mask with a window would read.
+    // Neither does it have positions, which a tree mask with a window would read.
     if (span.seqlen_q <= 0) return {.index = request};
     // Splits are not fixed, so a KV tile is a key tile.
     return row_tile_of_request(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
@@ -131,7 +131,7 @@ class CtaPlan {
     const int heads_per_cta = params_.num_kv_heads / plan_.heads_per_round;
     const int num_tokens = params_.batch.cu_seqlen_q[num_reqs];
     const int reqs_per_thread = (num_reqs + kThreads - 1) / kThreads;
-    // With a single request, every thread has it.
+    // With a single request, every thread holds it.
     const bool single_request = num_reqs == 1;
     const int first = single_request ? 0 : min(static_cast<int>(threadIdx.x) * reqs_per_thread, num_reqs);
     const int end = min(first + reqs_per_thread, num_reqs);

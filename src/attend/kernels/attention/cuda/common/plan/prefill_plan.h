@@ -5,13 +5,13 @@
 
 namespace attend::kernels::cuda {
 
-inline constexpr int kPrefillRows = 128;  // rows of a work tile: one row tile of the plan, or two shorter
-                                          // ones
+// Rows of a work tile: one row tile of the plan, or two shorter ones.
+inline constexpr int kPrefillRows = 128;
 // Rows of verification's work tiles, with keys divided among CTAs, and the number of its CTAs per SM.
 inline constexpr int kVerifyRows = 64, kVerifyCtasPerSm = 2;
 
 // Returns true if the CTAs of a prefill plan divide the keys of work tiles. Otherwise they compute whole work
-// tiles one after another, even if the plan is streamed: it is streamed for shorter tiles.
+// tiles one after another, even if the plan is streamed: plans for shorter tiles are streamed.
 ATTEND_HOST_DEVICE constexpr bool divides_keys(const PlanView& plan) {
   return plan.streamed && plan.is_prefill_plan;
 }

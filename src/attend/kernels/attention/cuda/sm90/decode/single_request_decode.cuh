@@ -1,17 +1,15 @@
-// Decode of a single request with one cluster per KV head: same computation as AttentionCta, bit for bit, in
-// a sixth of its machine code. A decode step of one request runs it once per layer, and its code is fetched
-// from memory each time, since other kernels read megabytes in between: instructions that run once take
-// longer to fetch than to execute.
+// Decode of a single request with one cluster per KV head. Bit-identical to AttentionCta, in a sixth of its
+// machine code. A decode step of one request runs it once per layer, and its code is fetched from memory each
+// time, since other kernels read megabytes in between: instructions that run once take longer to fetch than
+// to execute.
 //
 //   tile        8 rows x 64 keys of 16 bits, head dims 64/64 and 128/128, with KeyMajorTile
 //   grid        one cluster of 8 CTAs per KV head; 4 warps per CTA, each with a quarter of each tile's keys
-//   order       keys of the prefix are loaded before the previous kernel has finished. Only queries and the
-//               new
-//               key are loaded after the wait
+//   order       keys of the prefix are loaded before the previous kernel has finished; only queries and the
+//               new key are loaded after the wait
 //   registers   up to 128 per thread
-//   shared      56 KB at head dim 64, 109 KB at 128: queries, 3 stages of keys and values, the last of which
-//               is
-//               overlaid by the result staging, and data that CTAs send. Two CTAs fit on an SM
+//   shared      56 KB at head dim 64, 109 KB at 128: queries, 3 stages of keys and values (the staging of
+//               results overlays the last one), and data that CTAs send. Two CTAs fit on an SM
 //   bound       cold instruction fetches and loads, then reading K/V
 #pragma once
 
@@ -31,8 +29,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Merge of the CTAs of a cluster. Sums are in AttentionEpilogue's order, but messages signal their own
-// arrival, whereas cluster barriers wait until all of an SM's writes are visible.
+// Merge of the CTAs of a cluster. Sums are in AttentionEpilogue's order. Messages signal their own arrival;
+// cluster barriers would wait until all of an SM's writes are visible.
 
 // Position in the grid: clusters in the order of KV heads. "%clusterid" would need a division.
 __device__ inline int decode_head() { return static_cast<int>(blockIdx.x) / kClusterSize; }
@@ -147,7 +145,7 @@ class SingleRequestDecodeCta {
   static constexpr int kAddressesAt = kQueryBytes + kStages * kStageBytes;
   static constexpr int kReceivedAt = kAddressesAt + kStages * kKeys * static_cast<int>(sizeof(RowAddress));
   static constexpr int kBarrierAt = kReceivedAt + Merge::kReceivedBytes, kBarrierBytes = 8;
-  // The last stage is not read any more when results are staged there.
+  // The last stage is not read any more when results are staged in it.
   static constexpr int kStagedAt = kQueryBytes + (kStages - 1) * kStageBytes;
   static_assert(Merge::kStagedBytes <= kStageBytes);
   static_assert(kRows * kPieces <= kThreads && 2 * kPieces <= kThreads && kKeys <= kThreads);
@@ -255,7 +253,7 @@ class SingleRequestDecodeCta {
     ptx::cp_async_commit_group();
   }
 
-  // Past the end: a valid address from which nothing is read.
+  // Returns a valid address past the end too; nothing is read from it.
   __device__ RowAddress row_address(int position) const {
     const auto address = [&](const PagedRows& rows, int64_t element) {
       return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(element * 2);

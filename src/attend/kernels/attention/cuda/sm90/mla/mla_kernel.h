@@ -29,9 +29,9 @@ struct MlaParams {
   bool boxes_queries;  // otherwise threads copy queries and there are no maps
   bool queries_in_sequence;
   // True if queries are copied in boxes; latent rows are copied in boxes or are fp8; results are 16-bit; and
-  // there is no window, chunk, cap or tree mask. This is decode of most models. It has separate instances
-  // without code for anything else: each launch fetches its instructions again, including unused code next to
-  // them, which costs a tenth of the time of few short requests.
+  // there is no window, chunk, cap or tree mask. This is decode of most models. Separate instances support
+  // only this case: each launch fetches its instructions again, including unused code next to them, which
+  // costs a tenth of the time of few short requests.
   bool plain;
 };
 

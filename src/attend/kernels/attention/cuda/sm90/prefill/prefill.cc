@@ -10,11 +10,11 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-constexpr int kConsumerRows = kPrefillRows / 2;  // of a consumer warpgroup
+constexpr int kConsumerRows = kPrefillRows / 2;  // rows of a consumer warpgroup
 
-// Boxes of fewer rows, of which TMA starts one in some 28 cycles, take longer than rows that are copied one
-// by one. They may be smaller for CTAs that verify, which memory bounds, and for fp8 that becomes 16 bits,
-// half as many of whose bytes are wanted in the time of a tile.
+// TMA starts a box in about 28 cycles, so boxes with fewer rows take longer than rows that are copied one by
+// one. Boxes may be smaller in verify, which memory bounds, and for fp8 that is converted to 16 bits, which
+// loads half the bytes in the time of a tile.
 int min_box_rows(DType q, DType kv, int head_dim_qk, bool verifies) {
   if (kv != q) return 4;
   return size_of(kv) == 2 && head_dim_qk > 96 && !verifies ? 16 : 8;
@@ -44,24 +44,25 @@ static_assert(kInstancesAreSampled ||
                 return find_instance(Element::kF8E4M3, Element::kF8E4M3, dims) != nullptr;
               }));
 
-// Tensor maps want sizes and strides above 0.
+// Tensor maps require sizes and strides above 0.
 bool has_map(const TensorView& view) {
   for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
     if (view.shape[dim] == 0 || (view.shape[dim] > 1 && view.strides[dim] <= 0)) return false;
   return true;
 }
 
-// Rows of a TMA box; 0: it takes none.
+// Returns the number of rows of a TMA box; 0: TMA is not used.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
   if (!has_map(kv.k) || !has_map(kv.v)) return 0;
-  const int most = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
-  if (kv.index.kind == KvIndexKind::kContiguous) return most;
+  const int max_rows = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
+  if (kv.index.kind == KvIndexKind::kContiguous) return max_rows;
   return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
              ? 0
-             : std::min(kv.index.page_size, most);
+             : std::min(kv.index.page_size, max_rows);
 }
 
-// Tokens whose heads of a group are a consumer's rows; 0: no number of them is, or TMA takes no such queries.
+// Returns the number of tokens that have exactly the rows of a consumer, over the heads of a group; 0 if no
+// number fits or TMA does not support such queries.
 int box_tokens_for(const TensorView& q, int group) {
   return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
 }

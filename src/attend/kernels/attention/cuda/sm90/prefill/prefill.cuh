@@ -1,41 +1,42 @@
-// Attention of many rows on sm_90a, with TMA and wgmma: query rows of one request and KV head (GQA heads
-// packed with query tokens) against KV tiles. Warp-specialized and persistent: two consumer warpgroups take
-// turns at the tensor cores, so that the softmax of one runs beside the wgmma of the other (ping-pong), and
-// each issues QK^T of its next KV tile before the softmax of the present one has ended, and that of its next
-// work tile before results of the present one. Up to head dim 96 there are three, who take no turns. fp8 K/V
-// become f16 on their way, and so do queries of bf16 that meet them (docs/kernels/prefill-fp8.md). Of these
-// there are kernels of their own for descales of requests and heads.
+// Prefill attention on sm_90a, with TMA and wgmma: query rows of one request and KV head (GQA heads packed
+// with query tokens) against KV tiles. Warp-specialized and persistent. Two consumer warpgroups alternate on
+// the tensor cores, so that the softmax of one overlaps with the wgmma of the other (ping-pong). Each issues
+// QK^T of its next KV tile before the softmax of the current one has ended, and QK^T of its next work tile
+// before it writes results of the current one. Up to head dim 96 there are three consumers, without
+// ping-pong. fp8 K/V are converted to f16 in shared memory, and so are their bf16 queries
+// (docs/kernels/prefill-fp8.md); descales per request and head have separate kernel instances.
 //
-// Verify (17 to 64 rows, head dims of V up to 128): one consumer, two CTAs of an SM, which divide the keys
-// and merge what they have of a work tile as sm80's kernel does. Bound by reading K/V, as decode is.
+// Verify (17 to 64 rows, head dims of V up to 128): one consumer per CTA. Two CTAs of an SM divide the keys
+// and merge partial results of a work tile as sm80's kernel does. Bound by reading K/V, like decode.
 //
-// Pages of few rows (by rows): row by row by cp.async, of three of the producers' four warps. Where neither
-// scores are capped nor splits fixed nor CTAs verify it is a kernel of its own, with more stages and, beside
-// two consumers and up to head dim 128 of V, a warpgroup that copies.
+// Pages of few rows (by rows): three of the producers' four warps copy row by row with cp.async. Without
+// logit cap, fixed splits and verify this is a separate kernel with more stages and, with two consumers and
+// head dims of V up to 128, a warpgroup that copies.
 //
-// Fixed splits (head dims 128/128): bit for bit what sm80's kernel computes. Its KV tiles of 64 keys, its
-// order of row sums, and at the end of a split it is merged into those before it, which lie in shared memory.
-// Queries are in registers then.
+// Fixed splits (head dims 128/128): bit-identical to sm80's kernel. The KV tiles of 64 keys and the order of
+// row sums are the same, and a split that ends is merged into the previous ones, which are in shared memory.
+// Queries are then in registers.
 //
-//   tile        128 rows x 128 keys (64 at head dim 256 and under fixed splits); 192 rows x 96 keys at head
-//               dims 64 and 96 (fp8: as the others); verify: 64 rows x 32 keys. Head dims 64/64, 96/96,
-//               128/128, 192/128, 256/256
+//   tile        128 rows x 128 keys (64 at head dim 256 and with fixed splits); 192 rows x 96 keys at head
+//               dims 64 and 96 (fp8: 128 x 128); verify: 64 rows x 32 keys. Head dims 64/64, 96/96, 128/128,
+//               192/128, 256/256
 //   warps       1 (verify) to 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
-//               where pages have 16 rows or more (8 up to head dim 96 and to verify, fp8 4), else by rows,
-//               and two for the consumers' queries and results in their place, one of which schedules. fp8: a
+//               if pages have 16 rows or more (8 up to head dim 96 and for verify, fp8 4), else by rows; two
+//               warps for queries and for results in the queries' memory, one of them the scheduler. fp8: a
 //               warpgroup that converts, two warps K and two V
-//   registers   224 a consumer thread, 56 a producer thread (setmaxnreg); three consumers: 152 and 56; fp8:
-//               208, 56 and 40 to convert; verify: 184 and 72; a warpgroup of rows: 200 and 56. Launched with
-//               168 (three consumers, fp8, verify, a warpgroup of rows: 128)
+//   registers   224 per consumer thread, 56 per producer thread (setmaxnreg); three consumers: 152 and 56;
+//               fp8: 208, 56 and 40 to convert; verify: 184 and 72; a warpgroup for rows: 200 and 56.
+//               Launched with 168 (three consumers, fp8, verify, a warpgroup for rows: 128)
 //   shared      96 KB at head dims 64, 192 KB at 96 and 128, 208 KB at 192/128, 192 KB at 256; fp8: 160
 //               and 224 KB; fixed splits 224 KB; verify 24, 48, 48, 64 KB; by rows 120, 216, 224, 208 and
 //               224 KB. Two work tiles with their queries (one above 128 and for verify), two stages of K and
-//               two of V (three under fixed splits; by rows of K but at 192/128, and of V at 64), of fp8 two,
-//               or at 128 two halves, the splits that have ended
-//   bytes       of a KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
+//               two of V (three with fixed splits; by rows three of K except at 192/128, and three of V at
+//               64), two stages of fp8 (at 128 two half tiles), and accumulators of the splits that have
+//               ended
+//   bytes       per KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
 //               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB
-//   bound       tensor cores, and the softmax's exponentials
+//   bound       tensor cores, and the exponentials of the softmax
 #pragma once
 
 #include <type_traits>
@@ -60,11 +61,12 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Merges partial results of a work tile of attention on sm_90a that CTAs verify together (prefill.cuh), whose
-// rows are more than those of decode: several at a time, so that more loads are under way.
+// Merge of partial results of a work tile that CTAs verify together (prefill.cuh). It has more rows than in
+// decode, so several rows are merged at a time, which keeps more loads in flight.
 
-// By the 128 threads of `Team`: a warp has every fourth row, of which it merges kRows at a time, and
-// kPartials partial results of each, relative to their row max: bits of its own. Lanes share the columns.
+// Called by the 128 threads of `Team`. Each warp merges every fourth row, kRows of its rows at a time, with
+// kPartials partial results of each relative to their common row max; its rounding differs from that of other
+// merges. Lanes share the columns.
 template <class Team>
 class VerifyMerge {
   static constexpr int kWarps = 4, kRows = 4, kPartials = 4, kColumnsPerLane = 4;
@@ -78,7 +80,7 @@ class VerifyMerge {
         softmax_scale_log2_(get_softmax_scale_log2(params)),
         lane_(Team::thread() % 32) {}
 
-  // `row_of(tile_row)`: its OutputRow.
+  // `row_of(tile_row)` returns the row's OutputRow.
   template <class RowOf>
   __device__ void merge(const MergeRows& share, const RowOf& row_of) const {
 #pragma unroll 1
@@ -94,13 +96,14 @@ class VerifyMerge {
     const auto row_at = [&](int i, int partial) {
       return int64_t{partials_.index(partial)} * plan.partial_rows + tile_row(i);
     };
-    // Of the row and the partial result of this lane; the lanes of a row have the same of it.
+    // Row and partial result of which this lane holds the row state; lanes of a row hold the same row_max and
+    // row_sum.
     const int state_row = lane_ / kPartials % kRows, state_partial = lane_ % kPartials;
     float row_max = -INFINITY, row_sum = 0.0f;
     float4 out[kRows] = {};
 #pragma unroll 1
     for (int done = 0; done < partials_.count; done += kPartials) {
-      // Other SMs' writes do not reach L1.
+      // Loads from L2: L1 is not coherent with writes of other SMs.
       float2 state = make_float2(-INFINITY, 0.0f);
       if (done + state_partial < partials_.count && tile_row(state_row) < end)
         state = __ldcg(plan.partial_state + row_at(state_row, done + state_partial));
@@ -165,42 +168,42 @@ class VerifyMerge {
   const int lane_;
 };
 
-// The warpgroups of prefill.cuh that multiply: which products are under way when, who waits for what.
+// Consumer warpgroups of prefill.cuh: order of the products, waits and releases.
 
-// Consumer: one warpgroup, all work tiles.
+// Consumer: one warpgroup, for all work tiles of the CTA.
 template <class T, class Tile>
 class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   using Shared = PrefillShared<Tile>;
   using Base = PrefillConsumerBase<Tile, Shared>;
   using Base::kWarpgroupBarrier, Base::params_, Base::shared_, Base::warpgroup_, Base::queries_at,
       Base::release, Base::scheduler_barrier_arrive, Base::scheduler_barrier_sync, Base::work_tile_rows;
-  // Products with K/V of fp8 are those of f16.
+  // fp8 K/V are f16 in shared memory, so the products are those of f16.
   using Rows = PrefillRows<std::conditional_t<Tile::kConvertsKv, __half, T>, Tile>;
-  // Then queries of bf16 become f16, each row scaled by a power of two. Scores get that scale back, and their
-  // descale, under a logit cap before it, else in the softmax.
+  // Converts bf16 queries to f16 then, each row scaled by a power of two. Scores are multiplied by the
+  // inverse scale and by their descale: before the logit cap if there is one, else in the softmax.
   static constexpr bool kScalesRows = Tile::kConvertsKv && std::is_same_v<T, __nv_bfloat16>,
                         kScalesScores = kScalesRows || Tile::kHasHeadDescales,
                         kScalesInSoftmax = kScalesScores && !Tile::kHasLogitCap;
   using Splits = std::conditional_t<Tile::kFixedSplits, PrefillSplits<Rows>, NoPrefillSplits>;
-  // The only warpgroup of those that verify.
+  // Threads of the only consumer warpgroup in verify.
   struct Team {
     __device__ static int thread() { return ptx::tid_x() % 128; }
     __device__ static void sync() { ptx::barrier_sync(kWarpgroupBarrier, 128); }
   };
 
  public:
-  // `warpgroup`: of the consumers.
+  // `warpgroup`: index among the consumers.
   __device__ PrefillConsumer(const PrefillParams& params, const Shared& shared, int warpgroup)
       : Base(params, shared, warpgroup), prefill_(params) {}
 
-  // The last P V of a work tile and the first QK^T of the next are under way together, and results of the one
-  // are written beside the other (kOverlapsEpilogue). Without a work tile before or behind, what is
-  // multiplied is anything, and nobody reads it: ptxas wants wgmma that nothing branches around.
+  // The last P V of a work tile and the first QK^T of the next are in flight together, and results of the
+  // first are written while QK^T of the second runs (kOverlapsEpilogue). Without a previous or next work tile
+  // the operands are arbitrary and the product is not read: ptxas requires wgmma without branches around it.
   __device__ __forceinline__ void run() {
     if (warpgroup_ == Tile::kConsumers - 1) scheduler_barrier_arrive();
     Rows rows;
     if constexpr (Tile::kOverlapsEpilogue) rows.clear_p();
-    int pending_tiles = 0;  // of the work tile whose last P V is to come
+    int pending_tiles = 0;  // KV tiles of the work tile with a last P V to issue
     for (;; work_tiles_.advance()) {
       if constexpr (Tile::kOverlapsEpilogue) {
         if (pending_tiles > 0) wait_for_values();
@@ -209,8 +212,8 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
       }
       ptx::mbarrier_wait(shared_.work_tile_full(work_tiles_.stage()), work_tiles_.parity());
       const PrefillWorkTile& work_tile = shared_.work_tile(work_tiles_.stage());
-      // What is known of the work tile is read where it is wanted: registers and predicates are few where
-      // results are written.
+      // Fields of the work tile are read at their use, since the epilogue has few free registers and
+      // predicates.
       if (!is_end(work_tile)) {
         ptx::mbarrier_wait(shared_.queries_full(queries().stage(), warpgroup_), queries().parity());
         if constexpr (kScalesRows) {
@@ -226,7 +229,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
       ScoreMask visible;
       if constexpr (Tile::kOverlapsEpilogue) {
         rows.multiply_keys(q, shared_.keys(keys_.stage()));
-        if (kKnowsEnds && num_kv_tiles_of(work_tile) > 0) visible = first_tile_score_mask(work_tile);
+        if (kKeepsKeyEnds && num_kv_tiles_of(work_tile) > 0) visible = first_tile_score_mask(work_tile);
         ptx::wgmma_wait_group<1>();
         ptx::fence_operand(rows.out);
         if (pending_tiles > 0) {
@@ -244,7 +247,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           rows.load_queries_to_registers(q);
           ptx::wgmma_fence();
           rows.multiply_keys(q, shared_.keys(keys_.stage()));
-          if (kKnowsEnds) visible = first_tile_score_mask(work_tile);
+          if (kKeepsKeyEnds) visible = first_tile_score_mask(work_tile);
           ptx::wgmma_wait_group<0>();
         }
         add_tiles(rows, splits, work_tile, q, visible);
@@ -268,7 +271,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           rows.clear();
           finish(rows, work_tile, queries().stage());
         } else {
-          pass(work_tile);
+          skip_work_tile(work_tile);
         }
       }
       if (!Tile::kOverlapsEpilogue || pending_tiles == 0)
@@ -280,7 +283,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   __device__ __forceinline__ static bool is_end(const PrefillWorkTile& work_tile) {
     return ptx::warp_uniform(work_tile.num_tiles) < 0;
   }
-  // What the warpgroup has to compute.
+  // Returns the number of KV tiles that this warpgroup computes.
   __device__ __forceinline__ int num_kv_tiles_of(const PrefillWorkTile& work_tile) const {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     return has_rows(work_tile) ? max(num_tiles, 0) : 0;
@@ -288,13 +291,14 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   __device__ __forceinline__ bool has_rows(const PrefillWorkTile& work_tile) const {
     return ptx::warp_uniform(work_tile.num_rows) > warpgroup_ * Tile::kConsumerRows;
   }
-  // Of the present work tile.
+  // Returns the stage of the current work tile's queries.
   __device__ __forceinline__ PackedPipelineState<Tile::kQueryStages> queries() const {
     return work_tiles_.template with_stages<Tile::kQueryStages>();
   }
 
-  // The other consumer has rows, this one none: turns pass, and stages are free.
-  __device__ __forceinline__ void pass(const PrefillWorkTile& work_tile) {
+  // Called if the other consumer has rows and this one has none: joins the scheduler barriers and releases
+  // the stages.
+  __device__ __forceinline__ void skip_work_tile(const PrefillWorkTile& work_tile) {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
 #pragma unroll 1
     for (int i = 0; i < num_tiles; ++i) {
@@ -310,24 +314,26 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     release_queries(work_tile);
   }
 
-  // From the scores of the first KV tile, of which rows see those `visible`, to P of the last one.
+  // Computes from the scores of the first KV tile to P of the last one. `visible`: keys of the first KV tile
+  // that the rows attend to.
   __device__ __forceinline__ void add_tiles(Rows& rows, Splits& splits, const PrefillWorkTile& work_tile,
                                             uint32_t q, const ScoreMask& visible) {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     if constexpr (Tile::kFixedSplits) rows.clear();
-    // What the compiler takes for different from lane to lane costs an instruction for each product: their
-    // descriptors are in uniform registers.
+    // Uniform values: a value that the compiler treats as different per lane costs an instruction per
+    // product, since descriptors are in uniform registers.
     const KeyRange full{ptx::warp_uniform(work_tile.full.begin), ptx::warp_uniform(work_tile.full.end)};
     int first_key = ptx::warp_uniform(work_tile.first_key);
     ptx::fence_operand(rows.scores);
     release_keys();
     if (caps()) cap(rows);
-    if (!is_full(full, first_key)) rows.mask_scores(kKnowsEnds ? visible : score_mask(work_tile, first_key));
+    if (!is_full(full, first_key))
+      rows.mask_scores(kKeepsKeyEnds ? visible : score_mask(work_tile, first_key));
     rows.begin(softmax_scales());
     rows.pack_p();
     wait_for_keys_or_end(num_tiles > 1, work_tile);
-    // Most tiles are plain. Their code stands by itself: behind a jump over that of others, instructions
-    // come late.
+    // Most tiles are plain and have a loop of their own: after a jump over the code of other tiles,
+    // instructions would be fetched late.
     const auto is_plain = [&] { return !caps() && is_full(full, first_key + Tile::kKeys); };
     for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
@@ -341,8 +347,8 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     if constexpr (kScalesInSoftmax && kScalesRows) unscale_row_max(rows);
   }
 
-  // Merges what is this CTA's to merge of a work tile whose keys lie in several: where CTAs have no other
-  // they share its rows, otherwise the last has all.
+  // Merges this CTA's share of a work tile with keys in several CTAs. If CTAs have one work tile each,
+  // they share its rows; otherwise the last CTA merges all rows.
   __device__ __forceinline__ void merge(const PrefillWorkTile& work_tile) const {
     const KvPartition partition = partition_of_plan<Tile>(params_);
     const WorkTileRows rows = work_tile_rows(work_tile);
@@ -364,18 +370,19 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     if (partition.exclusive && Team::thread() == 0) kv_barrier.end();
   }
 
-  // Results. `stage`: of the queries, whose place results have where TMA stores them.
+  // Writes results. `stage`: stage of the queries; results take its memory if TMA stores them.
   __device__ __forceinline__ void finish(Rows& rows, const PrefillWorkTile& work_tile, int stage) {
     float scale = Rows::Precision::kUnscale;
     if constexpr (Tile::kHasHeadDescales) {
       const HeadDescales descales = shared_.descales(stage);
       scale *= descales.out;
-      // Whoever merges knows no descales.
+      // The merge does not apply descales.
       if constexpr (kScalesInSoftmax)
-        for (float& most : rows.row_max) most *= descales.scores;
+        for (float& row_max : rows.row_max) row_max *= descales.scores;
     }
     if constexpr (!Tile::kFixedSplits) rows.finish_sums();
-    // Else the compiler takes the warps of a warpgroup for diverged and serializes every wgmma.
+    // Without this barrier the compiler assumes that the warps of a warpgroup diverge and serializes every
+    // wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
 
     const PrefillEpilogue<T, Rows, Tile> epilogue(params_, work_tile_rows(work_tile), warpgroup_, scale);
@@ -390,51 +397,54 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
         if (work_tile.partial_idx >= 0) merge(work_tile);
     }
   }
-  // Whether results of all of the warpgroup's rows go to memory by TMA.
+  // Returns true if TMA stores the results of all rows of the warpgroup.
   __device__ __forceinline__ bool stages_results(const PrefillWorkTile& work_tile) const {
     return Tile::kStoresOutWithTma &&
            ptx::warp_uniform(work_tile.num_staged_rows) >= (warpgroup_ + 1) * Tile::kConsumerRows;
   }
 
-  // QK^T of the KV tile from `first_key` on, P V of the one before. `more`: there is another one.
+  // QK^T of the KV tile that begins at `first_key`, and P V of the previous one. `more`: another KV tile
+  // follows.
   template <bool kPlain>
   __device__ __forceinline__ void add_tile(Rows& rows, [[maybe_unused]] Splits& splits,
                                            const PrefillWorkTile& work_tile, uint32_t q, int first_key, int i,
                                            int num_tiles) {
     const bool more = i + 1 < num_tiles;
     [[maybe_unused]] ScoreMask visible;
-    if constexpr (!kPlain && !kKnowsEnds) visible = score_mask(work_tile, first_key);
+    if constexpr (!kPlain && !kKeepsKeyEnds) visible = score_mask(work_tile, first_key);
     scheduler_barrier_sync();
     ptx::wgmma_fence();
     rows.multiply_keys(q, shared_.keys(keys_.stage()));
     wait_for_values();
     rows.multiply_values(shared_.values(values().stage()), Tile::kFixedSplits || i > 1);
     scheduler_barrier_arrive();
-    if constexpr (!kPlain && kKnowsEnds) visible = score_mask(work_tile, first_key);
+    if constexpr (!kPlain && kKeepsKeyEnds) visible = score_mask(work_tile, first_key);
     ptx::wgmma_wait_group<1>();
     ptx::fence_operand(rows.scores);
-    const auto edit = [&] {
+    const auto cap_and_mask = [&] {
       if constexpr (!kPlain) {
         if (caps()) cap(rows);
         rows.mask_scores(visible);
       }
     };
-    edit();
+    cap_and_mask();
     if constexpr (Tile::kLazyRescale)
-      make_p_with_stale_max(rows, work_tile, q, more, edit);
+      make_p_with_stale_max(rows, work_tile, q, more, cap_and_mask);
     else
       make_p(rows, splits, work_tile, first_key, more);
   }
 
-  // Scores become P in one step, to the end of the P V before. `edit`: caps and masks scores.
-  template <class Edit>
+  // Computes P from scores in one step and waits for P V of the previous KV tile. `cap_and_mask`: caps and
+  // masks scores.
+  template <class CapAndMask>
   __device__ __forceinline__ void make_p_with_stale_max(Rows& rows, const PrefillWorkTile& work_tile,
-                                                        uint32_t q, bool more, const Edit& edit) {
+                                                        uint32_t q, bool more,
+                                                        const CapAndMask& cap_and_mask) {
     rows.exponentiate_with_stale_max(
         softmax_scales(),
         [&] {
           rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage()));
-          edit();
+          cap_and_mask();
         },
         [&] {
           ptx::wgmma_wait_group<0>();
@@ -448,7 +458,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     rows.pack_p();
   }
 
-  // The same where the row max comes first.
+  // Same, with the row max computed before the exponentials.
   __device__ __forceinline__ void make_p(Rows& rows, [[maybe_unused]] Splits& splits,
                                          const PrefillWorkTile& work_tile, int first_key, bool more) {
     release_keys();
@@ -459,7 +469,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     if constexpr (Tile::kOverlapsSoftmaxWithPv) {
       rows.exponentiate(softmax_scales());
 
-      // The spin loop in this keeps the compiler from moving the next wait before the softmax.
+      // The spin loop in this wait keeps the compiler from moving the next wait before the softmax.
       wait_for_keys_or_end(more, work_tile);
     }
     ptx::wgmma_wait_group<0>();
@@ -474,11 +484,11 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     rows.rescale_and_pack_p();
   }
 
-  // Of a KV tile: every row sees all of it.
+  // Returns true if every row attends to all keys of the KV tile.
   __device__ __forceinline__ static bool is_full(const KeyRange& full, int first_key) {
     return first_key >= full.begin && first_key + Tile::kKeys <= full.end;
   }
-  // Of the first KV tile, before the others.
+  // Called for the first KV tile, before the others.
   __device__ __forceinline__ ScoreMask first_tile_score_mask(const PrefillWorkTile& work_tile) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -488,7 +498,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     return score_mask(work_tile, work_tile.first_key);
   }
   __device__ __forceinline__ ScoreMask score_mask(const PrefillWorkTile& work_tile, int first_key) const {
-    if constexpr (kKnowsEnds)
+    if constexpr (kKeepsKeyEnds)
       if (!Rows::has_windows(params_.batch))
         return Rows::score_mask(ends_, first_key, work_tile.tile.kv_begin);
     return Rows::score_mask(params_, work_tile_rows(work_tile), prefill_row<Tile>(warpgroup_), first_key,
@@ -505,13 +515,13 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     }
   }
 
-  // What scores of a stage's queries are multiplied by in the softmax, or before their cap.
+  // Returns the factor of scores of a stage's queries, applied in the softmax or before the logit cap.
   __device__ __forceinline__ float scale_of_scores(int stage) const {
     const float scale = kScalesInSoftmax ? prefill_.softmax_scale_log2 : 1.0f;
     if constexpr (Tile::kHasHeadDescales) return scale * shared_.descales(stage).scores;
     return scale;
   }
-  // Of the work tile.
+  // Converts the queries of the work tile to f16.
   __device__ __forceinline__ void convert_queries(int stage) {
     const float scale = scale_of_scores(stage);
     const RowScales from_f16 = queries_to_f16<Tile>(queries_at(stage));
@@ -530,7 +540,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     else
       return SameScale{prefill_.softmax_scale_log2};
   }
-  // Of scores as they would be without the scales of queries.
+  // Converts the row max to that of scores of unscaled queries.
   __device__ __forceinline__ void unscale_row_max(Rows& rows) const {
     if constexpr (Tile::kHasHeadDescales) {
       rows.row_max[0] *= __uint_as_float(query_scales_ << 16);
@@ -546,8 +556,8 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     ptx::mbarrier_wait(shared_.keys_full(keys_.stage()), keys_.parity());
     if (Tile::kMayLoadRows && (Tile::kByRows || prefill_.box_rows == 0)) ptx::fence_proxy_async();
   }
-  // Waits for the next K. Without any the queries are free: where the next ones have no place of their own,
-  // they are wanted at once.
+  // Waits for the next K. After the last one the queries are released: with one stage of queries, those of
+  // the next work tile are needed immediately.
   __device__ __forceinline__ void wait_for_keys_or_end(bool more, const PrefillWorkTile& work_tile) {
     if (more)
       wait_for_keys();
@@ -558,37 +568,37 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     release(shared_.keys_empty(keys_.stage()));
     keys_.advance();
   }
-  // Of the KV tile before the one whose keys are next.
+  // Stage of V of the KV tile before that of keys_.
   __device__ __forceinline__ auto values() const { return values_before(1); }
   __device__ __forceinline__ auto values_before(uint32_t num_tiles) const {
     return keys_.before(num_tiles).template with_stages<Tile::kStages>();
   }
   __device__ __forceinline__ void wait_for_values() const {
     ptx::mbarrier_wait(shared_.values_full(values().stage()), values().parity());
-    // Asked in another way than of keys: one answer for both would take a predicate, which masks have none
-    // to spare of.
+    // The condition is written differently from that of keys: a common one would take a predicate, and masks
+    // need all of them.
     if (Tile::kMayLoadRows && (Tile::kByRows || prefill_.box_rows < 1)) ptx::fence_proxy_async();
   }
-  // `tiles_before` the one whose keys are next.
+  // `tiles_before`: number of KV tiles before that of keys_.
   __device__ __forceinline__ void release_values(uint32_t tiles_before) {
     release(shared_.values_empty(values_before(tiles_before).stage()));
   }
-  // Where results will take their place, that is for finish() to do.
+  // Releases the queries unless results take their memory; finish() releases them then.
   __device__ __forceinline__ void release_queries(const PrefillWorkTile& work_tile) {
     if (!stages_results(work_tile)) release(shared_.queries_empty(queries().stage(), warpgroup_));
   }
   const PrefillParams& prefill_;
   PackedPipelineState<Tile::kWorkTileStages> work_tiles_;
-  // Where what the thread's rows see of the work tile's keys ends. Three warpgroups, and two beside those
-  // that convert fp8, have no registers for it.
-  static constexpr bool kKnowsEnds =
+  // First key after those that the thread's rows attend to in the work tile. Three warpgroups, and two with a
+  // warpgroup that converts fp8, have no registers for it.
+  static constexpr bool kKeepsKeyEnds =
       Tile::kConsumers == 2 && Tile::kWarpsPerOperand == 1 && !Tile::kHasRowWarpgroup;
   int ends_[2];
-  // What scores of the thread's rows are multiplied by; one number where queries were not scaled.
+  // Factors of scores of the thread's rows; only the first is used if queries were not scaled.
   float score_scales_[2];
-  // The part of those for scaled queries, beside descales: powers of two, which have no lower halves.
+  // Query scales without descales, two in a register: they are powers of two, so bf16 is exact.
   uint32_t query_scales_;
-  // Counted until both are in their first stages again.
+  // Wraps when K and V are both at their first stage.
   static constexpr uint32_t kRounds =
       Tile::kKeyStages == Tile::kStages ? count_wrap(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;
   PackedPipelineState<Tile::kKeyStages, kRounds> keys_;
@@ -663,8 +673,8 @@ void launch_converting_prefill(const PrefillParams& params, int num_ctas, void* 
         params, num_ctas, stream);
 }
 
-// Where K and V of 16 bits come row by row. Defined in prefill_by_rows.cuh, for a file of its own: in one
-// with the other kernels ptxas spills registers of this.
+// Launches prefill for 16-bit K and V that are copied row by row. Defined in prefill_by_rows.cuh, for a
+// separate translation unit: compiled together with the other kernels, ptxas spills registers of this one.
 template <class T, int kHeadDimQk, int kHeadDimV>
 void launch_prefill_by_rows(const PrefillParams& params, int num_ctas, void* stream);
 

@@ -1,4 +1,4 @@
-// Prefill whose K and V of 16 bits come row by row, a kernel of its own (prefill.cuh).
+// Prefill that copies 16-bit K and V row by row, a separate kernel (prefill.cuh).
 #pragma once
 
 #include <type_traits>

@@ -1,5 +1,5 @@
-// What attention of many rows on sm_90a computes, one work tile after another, and how its tiles lie in
-// shared memory: for the kernels whose warps do it, of 16 bits (prefill.cuh) and of e4m3 (prefill_e4m3.cuh).
+// Work tiles of prefill on sm_90a, their order, and the layout of tiles in shared memory: common to the
+// 16-bit kernel (prefill.cuh) and the e4m3 kernel (prefill_e4m3.cuh).
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
@@ -15,45 +15,47 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// A tile of rows lies in panels of 128 bytes of each row, one after another; a panel's rows are in TMA's
+// A tile consists of panels: 128 bytes of each row, one panel after another. A panel's rows have TMA's
 // 128-byte swizzle.
 inline constexpr int kPanelRowBytes = 128;
-inline constexpr int kSwizzleAtom = 1024;  // eight such rows: what tiles are aligned to
+inline constexpr int kSwizzleAtom = 1024;  // eight such rows: alignment of tiles
 
-// Where 16 bytes of a row of a panel lie, from the panel's begin.
+// Returns the offset of 16 bytes of a row from the panel's begin.
 __device__ inline uint32_t swizzled(int row, int piece) {
   return static_cast<uint32_t>(row * kPanelRowBytes + ((piece ^ (row & 7)) << 4));
 }
 
-// A row tile and a KV head, with all keys that they see or, where CTAs divide keys, a part of them.
+// A row tile and a KV head, with all keys that its rows attend to or, if CTAs divide keys, a part of them.
 struct alignas(16) PrefillWorkTile {
-  RowTile tile;  // whose keys are narrowed to those of this layer and of the part
+  RowTile tile;  // its keys are limited to those of this layer and of the part
   int32_t head;
-  int32_t partial_idx;  // of the partial result; -1: the result is final
-  int32_t first_key;    // of the first key tile
+  int32_t partial_idx;  // index of the partial result; -1: the result is final
+  int32_t first_key;    // first key of the first KV tile
   int32_t num_tiles;    // -1: there are no more work tiles
-  KeyRange full;        // keys that every row sees, of those
+  KeyRange full;        // keys of the tile that every row attends to
   int32_t num_rows;
-  int32_t num_staged_rows;  // rows whose results TMA may store: those of a work tile with final results, or 0
+  int32_t num_staged_rows;  // rows with results that TMA may store: all rows of a work tile with final
+                            // results, else 0
 };
 
-// Results that a consumer leaves in the place of its queries.
+// Results that a consumer stored in the memory of its queries.
 struct alignas(16) StagedResults {
-  int token, head;  // of the work tile's first row, and its first query head
-  int num_rows;     // of the work tile; 0: none of its results are left there
+  int token, head;  // first token and first query head of the work tile
+  int num_rows;     // rows of the work tile; 0: none of its results are in shared memory
 };
 
-// Rows of a work tile: three warpgroups of consumers have more than a row tile, unless CTAs divide keys.
+// Largest number of rows of a work tile: three consumers have more than a row tile, unless CTAs divide keys.
 template <class Tile>
 __device__ __forceinline__ int max_work_tile_rows(const AttentionParams& params) {
   return Tile::kRows > kPrefillRows && divides_keys(params.plan) ? kPrefillRows : Tile::kRows;
 }
 
-// A plan that CTAs derive themselves, where they divide the keys of few rows.
+// Plan that CTAs derive themselves, if they divide the keys of few rows.
 template <class Tile>
 using InlinePlan = CtaPlan<Tile::kThreads, true>;
 
-// Of the batch, by its plan, which is derived here where CTAs do that. All threads call it, once.
+// Returns the number of tokens of the batch from its plan, or from the plan that CTAs derive here. Called
+// once, by all threads.
 template <class Tile>
 __device__ int num_planned_tokens(const AttentionParams& params) {
   if constexpr (Tile::kSupportsInlinePlan)
@@ -62,7 +64,7 @@ __device__ int num_planned_tokens(const AttentionParams& params) {
   return params.plan.header->num_tokens;
 }
 
-// The line of a streamed plan, after num_planned_tokens().
+// Returns the KV partition of a streamed plan, after num_planned_tokens().
 template <class Tile>
 __device__ KvPartition partition_of_plan(const AttentionParams& params) {
   if constexpr (Tile::kSupportsInlinePlan)
@@ -70,10 +72,10 @@ __device__ KvPartition partition_of_plan(const AttentionParams& params) {
   return params.plan.header->partition;
 }
 
-// The work tiles of a CTA, one after another. They are taken in the order of the plan, heads fastest: the
-// first of every CTA is that of its index, and each CTA takes another as soon as it has published the one
-// before (an atomic counter). Who computes a work tile changes no bit. Where CTAs divide keys, they are those
-// of the CTA's range. By one thread.
+// Iterates over the work tiles of a CTA, in the order of the plan, heads fastest. The first work tile of a
+// CTA has the CTA's index. After it has published a work tile, a CTA takes the next one from an atomic
+// counter. The assignment of work tiles to CTAs changes no bit. If CTAs divide keys, a CTA has the work tiles
+// of its range. Used by one thread.
 template <class Tile>
 class PrefillWalk {
  public:
@@ -90,7 +92,7 @@ class PrefillWalk {
       if (plan.inline_plan) return begin_at(InlinePlan<Tile>::derived_start());
     const PlanHeader header = *plan.header;
     if (divides_keys_) {
-      // All loads at once; there is no start behind the line.
+      // All loads are issued at once; CTAs past the partition's end have no start.
       PlanStart start{header, plan.cta_starts[cta]};
       if (cta / plan.heads_per_round * header.partition.cta_range >= header.num_partition_units)
         start.cta.length = 0;
@@ -101,7 +103,7 @@ class PrefillWalk {
     }
   }
 
-  // After begin() and advance(), before the others.
+  // Called after begin() and advance(), before the other functions.
   __device__ void find() {
     if (divides_keys_) return;
     for (; work_tile_idx_ < num_work_tiles_; advance()) {
@@ -112,29 +114,29 @@ class PrefillWalk {
   }
   __device__ bool has_ended() const { return divides_keys_ ? left_ <= 0 : work_tile_idx_ >= num_work_tiles_; }
 
-  // Of the next work tile; 1 where there is none.
+  // Returns the descales of the next work tile; 1 if there is none.
   __device__ HeadDescales descales() const {
     if (has_ended()) return {1.0f, 1.0f};
     return load_descales(params_, tile_.request, head_);
   }
 
   __device__ void write(PrefillWorkTile& work_tile) {
-    PrefillWorkTile made = make_work_tile();
+    PrefillWorkTile next = make_work_tile();
     if (divides_keys_) {
-      const KvTileRange part = range_at<false>(params_.plan, static_cast<int>(blockIdx.x), made.tile, head_,
-                                               first_, min(made.tile.num_kv_tiles - first_, left_));
+      const KvTileRange part = range_at<false>(params_.plan, static_cast<int>(blockIdx.x), next.tile, head_,
+                                               first_, min(next.tile.num_kv_tiles - first_, left_));
       left_ -= part.count;
-      made.partial_idx = part.partial_idx;
-      const int part_begin = (made.tile.first_kv_tile + part.first) * kKeyTile;
-      made.tile.kv_begin = max(made.tile.kv_begin, part_begin);
-      made.tile.kv_end = max(made.tile.kv_begin, min(made.tile.kv_end, part_begin + part.count * kKeyTile));
-      made.full = {max(made.full.begin, made.tile.kv_begin), min(made.full.end, made.tile.kv_end)};
+      next.partial_idx = part.partial_idx;
+      const int part_begin = (next.tile.first_kv_tile + part.first) * kKeyTile;
+      next.tile.kv_begin = max(next.tile.kv_begin, part_begin);
+      next.tile.kv_end = max(next.tile.kv_begin, min(next.tile.kv_end, part_begin + part.count * kKeyTile));
+      next.full = {max(next.full.begin, next.tile.kv_begin), min(next.full.end, next.tile.kv_end)};
     }
-    made.first_key = made.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
-    if (made.tile.kv_begin < made.tile.kv_end)
-      made.num_tiles = (made.tile.kv_end - made.first_key + Tile::kKeys - 1) / Tile::kKeys;
-    if (stores_boxes_ && made.partial_idx < 0) made.num_staged_rows = made.num_rows;
-    work_tile = made;
+    next.first_key = next.tile.kv_begin / Tile::kMaxBoxRows * Tile::kMaxBoxRows;
+    if (next.tile.kv_begin < next.tile.kv_end)
+      next.num_tiles = (next.tile.kv_end - next.first_key + Tile::kKeys - 1) / Tile::kKeys;
+    if (stores_boxes_ && next.partial_idx < 0) next.num_staged_rows = next.num_rows;
+    work_tile = next;
   }
 
   __device__ void advance() {
@@ -171,8 +173,8 @@ class PrefillWalk {
     return params_.plan.row_tiles[tile_.index + 1];
   }
 
-  // Where the plan's row tiles are lower than a work tile, most of those that follow the first belong to its
-  // work tile. A work tile may begin within a row tile, which then begins there.
+  // Row tiles of the plan may be lower than a work tile: most row tiles after the first then belong to the
+  // same work tile. If a work tile begins within a row tile, the row tile is cut to begin there.
   __device__ bool begins_work_tile() {
     if constexpr (Tile::kRows <= kPrefillRows) return tile_.row_begin % Tile::kRows == 0;
     const int row = (tile_.row_begin + Tile::kRows - 1) / Tile::kRows * Tile::kRows;
@@ -185,7 +187,7 @@ class PrefillWalk {
     return true;
   }
 
-  // With all keys of the row tile.
+  // Returns the work tile with all keys of the row tile.
   __device__ PrefillWorkTile make_work_tile() const {
     const BatchParams& batch = params_.batch;
     PrefillWorkTile work_tile{};
@@ -195,7 +197,7 @@ class PrefillWalk {
     const WorkTileRows rows(params_, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params_));
     work_tile.num_rows = rows.num_rows;
     const int j_first = rows.first_query, j_last = rows.at(params_, rows.num_rows - 1).query;
-    // The plan may be one of a layer without a window, its row tiles lower.
+    // The plan may be that of a layer without a window, and its row tiles may be lower.
     const UnmaskedRange first_range = unmasked_range(batch, rows.span,
                                                      query_position<false>(batch, rows.span, j_first)),
                         last_range =
@@ -211,35 +213,35 @@ class PrefillWalk {
   const bool divides_keys_, stores_boxes_;
   RowTile tile_{};
   int head_ = 0;
-  // Where keys are divided: the CTA's first KV tile of the row tile, and what is left of its range.
+  // If keys are divided: the CTA's first KV tile of the row tile, and the rest of its range.
   int first_ = 0, left_ = 0, gap_ = 0;
-  // Else.
+  // Otherwise.
   int work_tile_idx_ = 0, num_work_tiles_ = 0;
 };
 
-// The warps of attention of many rows on sm_90a that bring queries, keys and values to shared memory. Those
-// of queries schedule too, and have TMA store results.
+// Producer warps of prefill on sm_90a that load queries, keys and values to shared memory. Those for queries
+// also schedule and issue TMA stores of results.
 
-// By all lanes of a warp: one arrival, once their cp.async have landed.
+// Called by all lanes of a warp: one arrival, after their cp.async have completed.
 __device__ inline void arrive_after_cp_async(uint32_t barrier) {
   ptx::cp_async_mbarrier_arrive(barrier);
   __syncwarp();
   if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
 }
 
-// Scheduler, and producer of the queries, who stores the results that lie in their place.
+// Scheduler, and producer of the queries. Also stores results from the memory of the queries.
 template <class Tile, class Shared>
 class PrefillScheduler {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPanelColumns = kPanelRowBytes / kElementBytes, kPieceColumns = 16 / kElementBytes;
-  // Of whom the warp loads queries.
+  // The warp loads queries of one consumer only.
   static constexpr bool kHasOneConsumer = Tile::kConsumers == 2 && !Tile::kSeparateQueryWarp;
-  // Where the warp has several, registers are short.
+  // With several consumers, the warp has few registers.
   static constexpr int kRowsUnderWay = kHasOneConsumer || Tile::kConsumers == 1 ? 2 : 1;
 
  public:
-  // `warp`: of two, or the only one; it loads the queries of every `num_warps`-th consumer from that of its
-  // number on. The first schedules.
+  // `warp`: index below `num_warps` (1 or 2). It loads the queries of consumers `warp`, `warp` + `num_warps`,
+  // ... Warp 0 schedules.
   __device__ PrefillScheduler(const PrefillParams& params, const Shared& shared, int warp, int num_warps)
       : params_(params), shared_(shared), warp_(warp), num_warps_(num_warps) {}
 
@@ -255,7 +257,7 @@ class PrefillScheduler {
     for (;; state.advance()) {
       if (schedules) {
         walk.find();
-        // Before the wait, beside which they come.
+        // Loaded before the wait, so that the latencies overlap.
         [[maybe_unused]] HeadDescales descales;
         if constexpr (Tile::kHasHeadDescales) descales = walk.descales();
         ptx::mbarrier_wait(shared_.work_tile_empty(state.stage()), state.parity() ^ 1);
@@ -271,13 +273,13 @@ class PrefillScheduler {
         else
           walk.advance();
       }
-      // Else lanes that did not schedule would go ahead, and all that follows be done twice.
+      // Without this, lanes that did not schedule run ahead and the following code executes twice.
       __syncwarp();
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage()), state.parity());
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage());
       if (work_tile.num_tiles < 0) break;
       const Queries queries = state.template with_stages<Tile::kQueryStages>();
-      // Before queries have come: behind that consumers may release the work tile.
+      // Read before the queries have landed: after that, consumers may release the work tile.
       [[maybe_unused]] StagedResults results;
       if constexpr (Tile::kStoresOutWithTma) results = staged_results(work_tile);
       for_consumers([&](int consumer) {
@@ -299,7 +301,7 @@ class PrefillScheduler {
  private:
   using Queries = PackedPipelineState<Tile::kQueryStages>;
 
-  // Those whose queries this warp loads.
+  // Calls `act` for each consumer with queries that this warp loads.
   template <class Do>
   __device__ __forceinline__ void for_consumers(const Do& act) const {
     if constexpr (kHasOneConsumer) {
@@ -316,7 +318,7 @@ class PrefillScheduler {
             work_tile.num_staged_rows};
   }
 
-  // Until a consumer wants nothing more of a stage, and results that lie there have been read.
+  // Waits until a consumer has released a stage of queries and TMA has read the results in it.
   __device__ __forceinline__ void wait_for_queries_empty(const Queries& at, int consumer) const {
     ptx::mbarrier_wait(shared_.queries_empty(at.stage(), consumer), at.parity() ^ 1);
     if constexpr (Tile::kStoresOutWithTma) {
@@ -334,7 +336,7 @@ class PrefillScheduler {
     }
   }
 
-  // The queries of a consumer.
+  // Loads the queries of a consumer.
   __device__ __forceinline__ void load(const PrefillWorkTile& work_tile, int stage, int consumer) const {
     const uint32_t full = shared_.queries_full(stage, consumer);
     if (params_.box_tokens > 0) {
@@ -345,7 +347,7 @@ class PrefillScheduler {
     }
   }
 
-  // By TMA and one lane. Rows beyond the request's are the next one's, or zero.
+  // Called by one lane, with TMA. Rows past the request's are those of the next request, or zero.
   __device__ void copy_box(const PrefillWorkTile& work_tile, uint32_t queries, uint32_t full,
                            int consumer) const {
     const int first_row = consumer * Tile::kConsumerRows;
@@ -358,7 +360,7 @@ class PrefillScheduler {
                                 token, full, ptx::createpolicy_evict_first());
   }
 
-  // Rows beyond the request's are zero. Eight neighboring threads copy 128 bytes of a row.
+  // Rows past the request's are zero. Eight neighboring threads copy 128 bytes of a row.
   __device__ void copy_queries(const PrefillWorkTile& work_tile, uint32_t queries, int consumer) const {
     const AttentionParams& params = params_.attention;
     const WorkTileRows rows(params, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params));
@@ -384,8 +386,9 @@ class PrefillScheduler {
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
 };
 
-// Producer of K, or of V. What is multiplied with P = 0 must not be infinite or NaN, so rows of V outside of
-// the request's keys become zero. K there may be anything, since those scores are masked.
+// Producer of K, or of V. Values that are multiplied by P = 0 must not be infinite or NaN, so rows of V
+// outside of the request's keys become zero. Rows of K there may have any content, since their scores are
+// masked.
 template <class Tile, class Shared, bool kValues>
 class PrefillProducer {
   static constexpr int kElementBytes = Tile::kElementBytes;
@@ -393,7 +396,7 @@ class PrefillProducer {
   static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
   static constexpr bool kZeroesRows = kValues && Tile::kProducerZeroesValues;
   static constexpr int kKeys = Tile::kKeys, kStages = kValues ? Tile::kStages : Tile::kKeyStages;
-  // Others load rows (prefill_tile.cuh), or no kernel of this tile does.
+  // 16-bit tiles: rows are loaded by other warps (prefill_tile.cuh), or not supported by the kernel.
   static constexpr bool kRowWarpsLoad = Tile::kElementBytes == 2;
   // Eight lanes copy 128 bytes of a row.
   static constexpr int kRowsAtOnce = 4, kRowsPerLane = kKeys / 32;
@@ -405,7 +408,7 @@ class PrefillProducer {
         head_dim_(kValues ? params.attention.head_dim_v : params.attention.head_dim_qk),
         shared_(shared) {}
 
-  // By one warp: all work tiles.
+  // Called by one warp: loads for all work tiles.
   __device__ void run() {
     for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
@@ -424,7 +427,7 @@ class PrefillProducer {
   __device__ uint32_t full() const {
     return kValues ? shared_.values_full(state_.stage) : shared_.keys_full(state_.stage);
   }
-  // Boxes have landed in a tile of which some rows become zero.
+  // Barrier of boxes that land in a tile with rows that become zero afterwards.
   __device__ uint32_t landed() const {
     if constexpr (kZeroesRows)
       return shared_.values_copied();
@@ -439,8 +442,8 @@ class PrefillProducer {
                        state_.parity ^ 1);
   }
 
-  // By TMA: each of a few lanes has a box's rows. Pages are looked up a KV tile ahead. Boxes of V come whole,
-  // and then what is not the request's becomes zero.
+  // Loads with TMA: each of the first lanes copies the rows of a box. Pages are looked up one KV tile ahead.
+  // Boxes of V are loaded whole, then rows outside of the request's keys become zero.
   __device__ void load_boxes(const PrefillWorkTile& work_tile) {
     constexpr int kKeysPerTile = kKeys * Tile::kPartsPerTile;
     const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
@@ -448,12 +451,12 @@ class PrefillProducer {
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
     const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles,
               head = work_tile.head;
-    // Values of the request's later keys may be multiplied with P = 0.
+    // Values of the request's later keys are finite, so they may be multiplied by P = 0.
     const int request_end = work_tile.tile.seqlen_kv;
     const auto look_up = [&](int first_key) {
       const int position = first_key + first_row;
       if (first_row >= kKeysPerTile || position >= end || position + box_rows <= begin) return -1;
-      // A box may begin before the first key, where the index may say anything.
+      // A box may begin before the first key, where page indices are undefined.
       return page_of(params_.attention.index, work_tile.tile.request,
                      contiguous ? position : max(position, begin));
     };
@@ -463,10 +466,10 @@ class PrefillProducer {
       if (i + 1 < num_tiles) next_page = look_up(first_key + kKeysPerTile);
 #pragma unroll 1
       for (int part = 0; part < Tile::kPartsPerTile; ++part, first_key += kKeys) {
-        const int row = first_row - part * kKeys;  // of the part
+        const int row = first_row - part * kKeys;  // row within the part
         const bool copies = page >= 0 && (Tile::kPartsPerTile == 1 || (row >= 0 && row < kKeys));
         const uint32_t boxes = __ballot_sync(0xffffffffu, copies);
-        // Not those before the work tile's keys, behind the request's, or in no box.
+        // Valid rows exclude those before the work tile's keys, past the request's keys, and in no box.
         const int first_valid = begin - first_key;
         const int num_valid =
             max(min(request_end - first_key, (end - first_key + box_rows - 1) / box_rows * box_rows), 0);
@@ -497,7 +500,7 @@ class PrefillProducer {
     }
   }
 
-  // Rows from `begin` to `end` of the tile, if any.
+  // Writes zeros to rows `begin` to `end` of the tile; the range may be empty.
   __device__ void zero_rows(int begin, int end) const {
     for (int row = begin + lane_ / 8; row < end; row += kRowsAtOnce)
 #pragma unroll
@@ -505,7 +508,7 @@ class PrefillProducer {
         ptx::st_shared_16(tile() + panel * Tile::kKeyPanelBytes + swizzled(row, lane_ % 8), uint4{});
   }
 
-  // By cp.async: every lane knows a few rows' pages.
+  // Loads with cp.async: every lane looks up the pages of kRowsPerLane rows.
   __device__ void load_rows(const PrefillWorkTile& work_tile) {
     const int num_tiles = work_tile.num_tiles * Tile::kPartsPerTile, head = work_tile.head;
     int first_key = work_tile.first_key, next_pages[kRowsPerLane];
@@ -513,8 +516,8 @@ class PrefillProducer {
 #pragma unroll
       for (int r = 0; r < kRowsPerLane; ++r) {
         const int position = first + r * 32 + lane_;
-        const bool wanted = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
-        next_pages[r] = wanted ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
+        const bool needed = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
+        next_pages[r] = needed ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
       }
     };
     look_up(first_key);
@@ -537,17 +540,17 @@ class PrefillProducer {
     }
   }
 
-  // Where a position's row begins in global memory.
+  // Returns the global address of a position's row.
   __device__ uint64_t row_address(int page, int position, int head) const {
     const int in_page = position & (params_.attention.index.page_size - 1);
-    // Tiled kernels only take strides of 32 bits.
+    // Tiled kernels support only 32-bit strides.
     int64_t offset = ptx::mad_wide(page, static_cast<int32_t>(rows_.page_stride), 0);
     offset = ptx::mad_wide(in_page, static_cast<int32_t>(rows_.token_stride), offset);
     offset = ptx::mad_wide(head, static_cast<int32_t>(rows_.head_stride), offset);
     return reinterpret_cast<uint64_t>(rows_.data) + static_cast<uint64_t>(kElementBytes * offset);
   }
 
-  // This lane's 16 bytes of every panel of a row of the tile; zeros where the address is 0.
+  // Copies this lane's 16 bytes of every panel of a row of the tile; zeros if the address is 0.
   __device__ void load_row(int row, uint64_t address) const {
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel) {
@@ -564,7 +567,7 @@ class PrefillProducer {
   const int head_dim_;
   const Shared& shared_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  // What other row tiles read again, or nobody.
+  // Other row tiles read K/V again, except in verify.
   const uint64_t policy_ = Tile::kVerifies ? ptx::createpolicy_evict_first() : ptx::createpolicy_evict_last();
   PipelineState state_;
   uint32_t copied_parity_ = 0;

@@ -1,4 +1,4 @@
-// What a consumer of prefill on sm_90a (prefill.cuh) has in registers: products and online softmax.
+// Register state of a consumer of prefill on sm_90a (prefill.cuh): products and online softmax.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -18,8 +18,8 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// What the scores of a thread's rows are multiplied by so that the softmax's exponentials are powers of two:
-// [half] of either row.
+// Scales of the scores of a thread's rows ([half]: one for each of its two rows), for a softmax with
+// exponentials of base 2.
 struct SameScale {
   float scale;
   __device__ __forceinline__ float operator[](int) const { return scale; }
@@ -32,16 +32,16 @@ struct RowScales {
 struct PrefillPrecision {
   static constexpr float kSlack = 8.0f, kOffset = 0.0f, kUnscale = 1.0f;  // 2^-kOffset
 };
-// Of P in f16 beside queries that may be bf16: what is small beside a row's largest stays as long as f16 can
-// have it.
+// Precision for f16 P if queries may be bf16: P is scaled up so that values much smaller than a row's largest
+// remain representable in f16.
 struct PrefillF16Precision {
   static constexpr float kSlack = 8.0f, kOffset = 7.0f, kUnscale = 0x1p-7f;
 };
 template <class Tile>
 using PrefillPrecisionOf = std::conditional_t<Tile::kConvertsKv, PrefillF16Precision, PrefillPrecision>;
 
-// A consumer warpgroup's 64 rows in registers, with P and, under fixed splits, queries. Element [4 n + 2 half
-// + i] of out is of column 8 n + 2 (l % 4) + i.
+// A consumer warpgroup's 64 rows in registers, with P and, with fixed splits, queries. Element [4 n + 2 half
+// + i] of out is in column 8 n + 2 (l % 4) + i.
 template <class T, class Tile>
 struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisionOf<Tile>> {
   using Precision = PrefillPrecisionOf<Tile>;
@@ -51,19 +51,19 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 
   static constexpr int kKeys = Tile::kKeys, kSteps = kKeys / 16, kColumns = Tile::kHeadDimV;
 
-  // Queries in registers, where 64 keys at a time would want them from shared memory as often as keys.
+  // Queries in registers: KV tiles of 64 keys would read queries from shared memory as often as keys.
   static constexpr bool kQueriesInRegisters = Tile::kFixedSplits;
   static constexpr int kQuerySteps = Tile::kHeadDimQk / 16;
 
-  // Of a lane's P of a row: what is above raises the row max, so that P stays within 16 bits.
+  // Largest sum of a lane's P of a row. A larger sum raises the row max, so that P stays within 16 bits.
   static constexpr float kMaxSum = 256.0f / Precision::kUnscale;
-  // What of that is too near to infinity to be scaled.
+  // Sums above this are too close to infinity to be scaled.
   static constexpr float kMaxScaledSum = 0x1p64f;
 
   uint32_t queries[kQueriesInRegisters ? kQuerySteps : 1][4];  // operand A of wgmma with K
   uint32_t p[kSteps][4];                                       // operand A of wgmma with V
 
-  // Before the first multiply_keys(), with its `q`.
+  // Called before the first multiply_keys(), with its `q`.
   __device__ __forceinline__ void load_queries_to_registers(uint32_t q) {
     if constexpr (kQueriesInRegisters) {
       constexpr int kStepsPerPanel = kPanelColumns / 16;
@@ -75,32 +75,33 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     }
   }
 
-  // The descriptor of what lies `bytes` behind, by an addition of 32 bits: uniform registers are few, and
-  // those between two wgmma count.
-  __device__ __forceinline__ static uint64_t further(uint64_t first, int bytes) {
+  // Returns the descriptor of an address `bytes` later, with a 32-bit addition: there are few uniform
+  // registers, and instructions between two wgmma cost time.
+  __device__ __forceinline__ static uint64_t descriptor_at(uint64_t first, int bytes) {
     return (first & 0xffffffff00000000) | (static_cast<uint32_t>(first) + static_cast<uint32_t>(bytes / 16));
   }
 
   // Issues scores = q k^T. `q`: the warpgroup's first row; `k`: the tile.
   __device__ __forceinline__ void multiply_keys(uint32_t q, uint32_t k) {
     constexpr int kStepsPerPanel = kPanelColumns / 16, kStepBytes = 32;
-    // Else descriptors of all steps stay in registers between KV tiles.
+    // Keeps the compiler from holding descriptors of all steps in registers between KV tiles.
     asm volatile("" : "+r"(q));
     const uint64_t a = ptx::smem_descriptor(q), b = ptx::smem_descriptor(k);
 #pragma unroll
     for (int i = 0; i < kQuerySteps; ++i) {
       const int panel = i / kStepsPerPanel, in_panel = i % kStepsPerPanel * kStepBytes;
-      const uint64_t keys = further(b, panel * Tile::kKeyPanelBytes + in_panel);
+      const uint64_t keys = descriptor_at(b, panel * Tile::kKeyPanelBytes + in_panel);
       if constexpr (kQueriesInRegisters)
         ptx::wgmma_mma_async_rs_k_major(scores, queries[i], keys, i > 0, T());
       else
-        ptx::wgmma_mma_async(scores, further(a, panel * Tile::kQueryPanelBytes + in_panel), keys, i > 0, T());
+        ptx::wgmma_mma_async(scores, descriptor_at(a, panel * Tile::kQueryPanelBytes + in_panel), keys, i > 0,
+                             T());
     }
     ptx::wgmma_commit_group();
   }
 
-  // Issues out += P v, or without `add` out = P v, over all keys of the tile: those that are nobody's are
-  // zeros in both, and with branches around them ptxas serializes the products (its note C7520).
+  // Issues out += P v, or without `add` out = P v, over all keys of the tile. Keys outside of the work tile
+  // are zeros in P and v: with branches around them ptxas serializes the products (its note C7520).
   __device__ __forceinline__ void multiply_values(uint32_t v, bool add) {
     constexpr int kStepBytes = 16 * kPanelRowBytes;
     const uint64_t b = ptx::smem_descriptor_mn_major(v, Tile::kKeyPanelBytes);
@@ -110,7 +111,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     ptx::wgmma_commit_group();
   }
 
-  // Of the first KV tile: the row max, P and its sum.
+  // Computes the row max, P and its sum of the first KV tile.
   template <class Scales>
   __device__ __forceinline__ void begin(const Scales& scales) {
 #pragma unroll
@@ -124,12 +125,12 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     exponentiate(scales);
   }
 
-  // Second half: scores become P = 2^(kOffset + scale (score - row_max)).
+  // Second half of the softmax: replaces scores by P = 2^(kOffset + scale (score - row_max)).
   template <class Scales>
   __device__ __forceinline__ void exponentiate(const Scales& scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // Two chains are faster; sm80's kernel has one.
+      // Two chains of sums are faster; fixed splits have one, like sm80's kernel.
       float sums[2] = {};
 #pragma unroll
       for (int n = 0; n < kKeys / 8; ++n)
@@ -143,9 +144,9 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     }
   }
 
-  // Online softmax in one step, which waits for no row max: scores become P relative to that of the KV tiles
-  // before. Where a lane's part of a row then has a sum above kMaxSum, the row max is raised. `score` makes
-  // the scores once more.
+  // Online softmax in one step that does not wait for the row max: computes P relative to the row max of the
+  // previous KV tiles. If a lane's part of a row then has a sum above kMaxSum, the row max is raised. `score`
+  // computes the scores again.
   template <class Scales, class Score, class WaitForOut>
   __device__ __forceinline__ void exponentiate_with_stale_max(const Scales& scales, const Score& score,
                                                               const WaitForOut& wait_for_out) {
@@ -167,14 +168,15 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     for (int half = 0; half < 2; ++half) row_sum[half] += tile_sum[half];
   }
 
-  // Of rows with a sum above kMaxSum. P becomes relative to the new row max; where it may have overflowed, as
-  // of a row that had none, from its score. The warp's other rows take theirs again with it, and those behind
-  // the work tile's last row may be what asks for it, so that bits depend on a row alone as long as mma.sync
-  // and wgmma add alike (deterministic.md), as they did wherever it was tried.
+  // Raises the row max of rows with a sum above kMaxSum. P is scaled to the new row max. If P may have
+  // overflowed, as in a row without a previous max, it is computed again from its score. The warp's other
+  // rows are then computed again too, also if a row past the work tile's last row caused it. So the bits of a
+  // row depend on this row only as long as mma.sync and wgmma add in the same order (deterministic.md), which
+  // held on all tested devices.
   template <class Scales, class Score, class WaitForOut>
   __device__ __forceinline__ void raise_p_max(const Scales& scales, float (&tile_sum)[2], const Score& score,
                                               const WaitForOut& wait_for_out) {
-    // 0: P overflows. In a register, since predicates are few.
+    // 0 if P overflows. A register holds this, since there are few predicates.
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       rescale[half] = quad_max(tile_sum[half]) > kMaxScaledSum ? 0.0f : 1.0f;
@@ -192,7 +194,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 #pragma unroll
     for (int i = 0; i < kColumns / 2; ++i) out[i] *= rescale[i / 2 % 2];
   }
-  // From scores, relative to their max where P has overflowed. Returns the sum of P.
+  // Computes P from scores again, relative to their max if P has overflowed. Returns the sum of P.
   __device__ __forceinline__ float exponentiate_again(int half, float scale) {
     const float new_max = quad_max(max_of(half));
     if (rescale[half] == 0.0f) raise_max_to(half, new_max, scale);
@@ -207,13 +209,13 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       }
     return sums[0] + sums[1];
   }
-  // P of a row with a sum above kMaxSum, and that sum, relative to P's max.
+  // Scales P of a row with a sum above kMaxSum, and this sum, to the max of P.
   __device__ __forceinline__ void scale_p(int half, float scale, float& tile_sum) {
     const bool raises = quad_max(tile_sum) > kMaxSum;
-    const float most = quad_max(max_of(half));
+    const float maximum = quad_max(max_of(half));
     float p_scale = 1.0f;
     if (raises) {
-      raise_max_to(half, row_max[half] + __fdividef(__log2f(most) - kOffset, scale), scale);
+      raise_max_to(half, row_max[half] + __fdividef(__log2f(maximum) - kOffset, scale), scale);
       p_scale = rescale[half];
     }
     tile_sum *= p_scale;
@@ -223,11 +225,11 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
       for (int i = 0; i < 2; ++i) scores[4 * n + 2 * half + i] *= p_scale;
   }
   __device__ __forceinline__ float max_of(int half) const {
-    float most = -INFINITY;
+    float maximum = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
-      most = fmaxf(most, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
-    return most;
+      maximum = fmaxf(maximum, fmaxf(scores[4 * n + 2 * half], scores[4 * n + 2 * half + 1]));
+    return maximum;
   }
   __device__ __forceinline__ void raise_max_to(int half, float new_max, float scale) {
     const float shift = __fmul_rn(new_max, scale);
@@ -236,7 +238,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     shifts[half] = shift - kOffset;
   }
 
-  // The scores of multiply_keys(), by each warp for its own rows.
+  // Computes the scores of multiply_keys() with mma.sync: each warp computes its own rows.
   __device__ __forceinline__ void multiply_keys_by_warp(uint32_t q, uint32_t k) {
     constexpr int kStepsPerPanel = kPanelColumns / 16;
     const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
@@ -257,12 +259,12 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
         auto* const columns = reinterpret_cast<float(*)[4]>(&scores[8 * n]);
         ptx::mma_m16n8k16(columns[0], a, b[0], b[1], T());
         ptx::mma_m16n8k16(columns[1], a, b[2], b[3], T());
-        __syncwarp();  // keeps registers of those that follow from being wanted now
+        __syncwarp();  // keeps ptxas from allocating registers of later products early
       }
     }
   }
 
-  // After exponentiate(), when the PV of the KV tile before has ended.
+  // Called after exponentiate(), when PV of the previous KV tile has ended.
   __device__ __forceinline__ void rescale_and_pack_p() {
     if (rescales) {
 #pragma unroll
@@ -270,7 +272,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     }
     pack_p();
   }
-  // For a product that nobody reads.
+  // Defines P for a product that is not read.
   __device__ __forceinline__ void clear_p() {
 #pragma unroll
     for (auto& step : p)
@@ -285,19 +287,19 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
         p[step][i] = pack(scores[8 * step + 2 * i], scores[8 * step + 2 * i + 1], T());
   }
 
-  // Row sums over all columns, as if P were not 2^kOffset times as large: call once, after the last tile.
+  // Sums row sums over all columns and removes the factor 2^kOffset of P. Called once, after the last tile.
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
     for (float& s : row_sum) s = quad_sum(s) * Precision::kUnscale;
   }
 };
 
-// Queries of bf16 for products with K/V of fp8 that have become f16 (prefill.cuh): each row is scaled by a
-// power of two, since bf16 has three bits more of exponent than f16.
+// Conversion of bf16 queries for products with fp8 K/V that are converted to f16 (prefill.cuh): each row is
+// scaled by a power of two, since bf16 has three exponent bits more than f16.
 
-// For a row whose largest magnitude is `row_absmax`: what takes that to [2^8, 2^9), far below f16's largest,
-// and what scores are multiplied by for it. Elements lose what is below 2^-24 of the scaled row, 2^-32 of
-// its largest; of rows below 2^-32 what is below 2^-64.
+// Returns the scale that maps a row's largest magnitude `row_absmax` to [2^8, 2^9), far below f16's largest
+// value, and the inverse, for the scores. Elements lose bits below 2^-24 of the scaled row, 2^-32 of its
+// largest; in rows with a largest magnitude below 2^-32, bits below 2^-64.
 struct QueryScale {
   float to_f16, from_f16;
 };
@@ -308,17 +310,18 @@ __device__ __forceinline__ QueryScale query_scale(float row_absmax) {
           __int_as_float((exponent - kExponent) << 23)};
 }
 
-// `scaled` / `scale`, which are normal and a power of two apart, or both zero (1).
+// Returns `scaled` / `scale`. Both are normal and their ratio is a power of two, or both are zero (returns
+// 1).
 __device__ __forceinline__ float power_of_two_between(float scale, float scaled) {
   return __int_as_float(__float_as_int(scaled) - __float_as_int(scale) + __float_as_int(1.0f));
 }
 
-// Converts the 16 rows of a warp of consumers in their place. `q`: the warpgroup's first row. Returns what
-// the scores of the thread's rows (PrefillSoftmax) are to be multiplied by.
+// Converts the 16 rows of a consumer warp in place. `q`: the warpgroup's first row. Returns the factors of
+// scores of the thread's rows (PrefillSoftmax).
 template <class Tile>
 __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
-  // Four lanes have a row, each two pieces of 16 bytes of a panel; of two neighboring rows one has the other
-  // half of the panel first, in other banks.
+  // Four lanes read a row, each two pieces of 16 bytes of a panel. Odd rows begin with the other half of the
+  // panel than even rows, so that neighboring rows use different banks.
   constexpr int kPieces = 2 * Tile::kQkPanels;
   const int lane = ptx::lane();
   RowScales from_f16;
@@ -331,18 +334,18 @@ __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
     uint4 pieces[kPieces];
 #pragma unroll
     for (int i = 0; i < kPieces; ++i) pieces[i] = ptx::ld_shared_16(address(i));
-    __nv_bfloat162 most = __float2bfloat162_rn(0.0f);
-    const auto scale_exponent = [&](uint32_t pair) {
-      most = __hmax2(most, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&pair)));
+    __nv_bfloat162 absmax = __float2bfloat162_rn(0.0f);
+    const auto update_absmax = [&](uint32_t pair) {
+      absmax = __hmax2(absmax, __habs2(*reinterpret_cast<const __nv_bfloat162*>(&pair)));
     };
 #pragma unroll
     for (const uint4& piece : pieces) {
-      scale_exponent(piece.x);
-      scale_exponent(piece.y);
-      scale_exponent(piece.z);
-      scale_exponent(piece.w);
+      update_absmax(piece.x);
+      update_absmax(piece.y);
+      update_absmax(piece.z);
+      update_absmax(piece.w);
     }
-    const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(most), __high2float(most))));
+    const QueryScale scale = query_scale(quad_max(fmaxf(__low2float(absmax), __high2float(absmax))));
     from_f16.scales[half] = scale.from_f16;
     const auto to_f16 = [&](uint32_t pair) {
       return pack(__uint_as_float(pair << 16) * scale.to_f16,
@@ -356,20 +359,20 @@ __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
   return from_f16;
 }
 
-// Fixed splits in prefill on sm_90a (prefill.cuh): merged in the order of the keys, as sm80's kernel does.
+// Fixed splits of prefill on sm_90a (prefill.cuh): merged in the order of keys, like in sm80's kernel.
 
-// Fixed splits: what a thread has of its rows over the splits that have ended, beside those of the present
-// one.
+// A thread's row state and output over the splits that have ended; those of the current split are in Rows.
 template <class Rows>
 class PrefillSplits {
   static constexpr int kPieces = Rows::kColumns / 8, kStride = 128;
 
  public:
-  // `out`: this thread's place of the splits in shared memory.
+  // `out`: this thread's accumulators of the splits in shared memory.
   __device__ __forceinline__ PrefillSplits(float4* out, int first_key, int keys_per_split)
       : out_(out), end_((first_key / keys_per_split + 1) * keys_per_split) {}
 
-  // Before the scores of the KV tile from `first_key` on: whether a new split begins with them.
+  // Called before the scores of the KV tile that begins at `first_key`. Returns true if a new split begins
+  // there.
   __device__ __forceinline__ bool ends_before(int first_key, int keys_per_split, Rows& rows) {
     if (first_key < end_) return false;
     end_ += keys_per_split;
@@ -383,7 +386,8 @@ class PrefillSplits {
     return true;
   }
 
-  // After that, when all of the ended split's P V is in rows.out, which becomes zero.
+  // Called after ends_before() returned true, when rows.out contains all P V of the split that ended. Clears
+  // rows.out.
   __device__ __forceinline__ void add_finished_split(Rows& rows, float softmax_scale_log2) {
 #pragma unroll
     for (float& sum : split_row_sum_) sum = quad_sum(sum);
@@ -397,7 +401,7 @@ class PrefillSplits {
     for (float& x : rows.out) x = 0.0f;
   }
 
-  // The last split, after its finish_sums(): rows become those of all splits.
+  // Adds the last split after its finish_sums(): rows become the result of all splits.
   __device__ __forceinline__ void finish(Rows& rows, float softmax_scale_log2) {
     merge(rows.row_max, rows.row_sum, rows.out, softmax_scale_log2);
 #pragma unroll
@@ -408,7 +412,8 @@ class PrefillSplits {
   }
 
  private:
-  // The splits so far come first. `out`: of the split that is added, then of all.
+  // Merges a split with the previous ones, in this order. `out`: input is the added split, output the merged
+  // result.
   __device__ __forceinline__ void merge(const float (&partial_max)[2], const float (&partial_sum)[2],
                                         float (&out)[Rows::kColumns / 2], float softmax_scale_log2) {
     if (is_empty_) {
@@ -439,38 +444,38 @@ class PrefillSplits {
 
   float4* const out_;
   float row_max_[2], row_sum_[2];
-  // Of the split that ends, whose P V may still be under way.
+  // State of the split that ended; its P V may still be in flight.
   float split_row_max_[2], split_row_sum_[2];
   bool is_empty_ = true;
-  int end_;  // of the present split: the first key of the next
+  int end_;  // end of the current split: the first key of the next
 };
 struct NoPrefillSplits {
   __device__ NoPrefillSplits(float4*, int, int) {}
 };
 
-// Epilogue of prefill on sm_90a (prefill.cuh): results of a work tile to the output, or as partial results.
+// Epilogue of prefill on sm_90a (prefill.cuh): writes results of a work tile as output or as partial results.
 
-// `T`: of results in 16 bits.
+// `T`: type of 16-bit results.
 template <class T, class Rows, class Tile>
 class PrefillEpilogue : PrefillResults {
-  static constexpr int kGroups = Rows::kColumns / 8;  // of eight columns
+  static constexpr int kGroups = Rows::kColumns / 8;  // groups of eight columns
 
  public:
-  // `scale`: what results are multiplied by besides that of all work tiles.
+  // `scale`: factor of this work tile's results, in addition to the factor common to all work tiles.
   __device__ PrefillEpilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup,
                              float scale)
       : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)), scale_(scale) {}
 
   using PrefillResults::write_lse;
 
-  // After finish_sums(). By all threads of a warp, whose 16 rows all are. Results without LSE, as panels in
-  // shared memory: `to` is the warpgroup's first row of the first.
+  // Called after finish_sums() by all threads of a warp with 16 valid rows. Writes results without LSE as
+  // panels in shared memory. `to`: the warpgroup's first row of the first panel.
   __device__ __forceinline__ void stage(const Rows& rows, float softmax_scale_log2, uint32_t to) const {
     float scales[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       scales[half] = load_head_scale(rows, half, softmax_scale_log2) * scale_;
-    // Lane l gives the address of row l % 16 of a group of eight columns, or of the next one.
+    // Lane l passes the address of row l % 16 of a group of eight columns, or of the next group.
     const int row = ptx::warp_of_warpgroup() * 16 + lane_ % 16;
 #pragma unroll
     for (int n = 0; n < kGroups; n += 2) {
@@ -483,7 +488,8 @@ class PrefillEpilogue : PrefillResults {
     }
   }
 
-  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  // Called after finish_sums() by all threads of a warp. `partial_idx`: partial result of the plan; -1: the
+  // output.
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2, int partial_idx) const {
     if (partial_idx >= 0) return write_partial(rows, partial_idx);
     float scales[2];
@@ -530,8 +536,8 @@ class PrefillEpilogue : PrefillResults {
     }
   }
 
-  // Four lanes of a row transpose their words of four groups, so that each writes whole groups: four lanes 64
-  // bytes.
+  // The four lanes of a row transpose their words of four groups, so that each writes a whole group and four
+  // lanes write 64 bytes.
   __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&scales)[2]) const {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {

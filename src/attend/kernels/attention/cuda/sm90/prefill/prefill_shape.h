@@ -1,4 +1,4 @@
-// What the choice of a kernel knows of attention of many rows on sm_90a.
+// Shapes of prefill on sm_90a that the kernel choice depends on.
 #pragma once
 
 #include <array>
@@ -9,19 +9,19 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// The instances of instances.cmake, of two that hold head dims the cheaper one first.
+// Head dims of instances.cmake. If two instances fit, the cheaper one is first.
 inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{96, 96}, HeadDims{128, 128},
                                          HeadDims{192, 128}, HeadDims{256, 256}};
-// Those for K/V of fp8 that become 16 bits.
+// Head dims for fp8 K/V that are converted to 16 bits.
 inline constexpr std::array kFp8PrefillDims{HeadDims{64, 64}, HeadDims{128, 128}};
-// For q and K/V of e4m3.
+// Head dims for e4m3 q, K and V.
 inline constexpr std::array kE4m3PrefillDims{HeadDims{64, 64}, HeadDims{128, 128}, HeadDims{192, 128}};
 
-// Those that take plans with fixed splits, of 16-bit K/V.
+// Head dims that support plans with fixed splits, for 16-bit K/V.
 constexpr bool has_fixed_splits(HeadDims dims) { return dims == HeadDims{128, 128}; }
 
-// Work tiles that there are at most. Row tiles lower than one are taken together with the next of their
-// request.
+// Returns the largest number of work tiles. A work tile combines consecutive row tiles of a request if they
+// are lower than kPrefillRows.
 constexpr int64_t max_prefill_work_tiles(int64_t num_row_tiles, int64_t num_reqs, int tile_rows,
                                          int64_t num_kv_heads) {
   const int64_t row_tiles_per_work_tile = kPrefillRows / tile_rows;

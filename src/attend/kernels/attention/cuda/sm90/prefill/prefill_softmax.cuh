@@ -1,4 +1,4 @@
-// Online softmax of prefill on sm_90a (prefill.cuh, prefill_e4m3.cuh), by the thread that has a part of the
+// Online softmax of prefill on sm_90a (prefill.cuh, prefill_e4m3.cuh): each thread processes its part of a
 // row.
 #pragma once
 
@@ -10,28 +10,28 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Of a thread's scores of a KV tile: bit 2 n + i of bits[half] for element [4 n + 2 half + i].
+// Mask of a thread's scores of a KV tile: bit 2 n + i of bits[half] for element [4 n + 2 half + i].
 struct ScoreMask {
   uint32_t bits[2];
 };
 
-// A consumer warpgroup's 64 rows: scores of a KV tile, output accumulators, and what the online softmax knows
-// of them. A thread has rows 16 w + l / 4 and 8 further (`half` 0 and 1), w its warp and l its lane; element
+// A consumer warpgroup's 64 rows: scores of a KV tile, output accumulators, and state of the online softmax.
+// A thread holds rows 16 w + l / 4 and 16 w + l / 4 + 8 (`half` 0 and 1), w its warp and l its lane; element
 // [4 n + 2 half + i] of scores is of key 8 n + 2 (l % 4) + i. `Precision` has
-//   kSlack    P may be up to 2^kSlack relative to a stale row max before that is raised
-//   kOffset   P is 2^kOffset times as large
+//   kSlack    P may be up to 2^kSlack relative to a stale row max before the row max is raised
+//   kOffset   P is scaled by 2^kOffset
 template <int kKeys, int kColumns, class Precision>
 struct PrefillSoftmax {
   static constexpr float kSlack = Precision::kSlack, kOffset = Precision::kOffset;
 
-  // Of a row that has seen no key: P of its first one overflows where the row max is not raised before.
+  // Shift of a row without keys so far: P of its first key overflows unless the row max is raised before.
   static constexpr float kNoMaxShift = -3e38f;
 
   float scores[kKeys / 2];
   float out[kColumns / 2];
   // Row max of unscaled scores; stale by at most kSlack after scaling.
   float row_max[2];
-  float row_sum[2];  // of this lane's columns only
+  float row_sum[2];  // sum over this lane's columns only
   float rescale[2], shifts[2];
   bool rescales;
 
@@ -40,7 +40,7 @@ struct PrefillSoftmax {
     for (float& x : out) x = 0.0f;
     clear_state();
   }
-  // All but out.
+  // Clears all state except out.
   __device__ __forceinline__ void clear_state() {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
@@ -52,15 +52,15 @@ struct PrefillSoftmax {
   __device__ __forceinline__ static bool has_windows(const BatchParams& batch) {
     return batch.window_left >= 0 || batch.chunk > 0;
   }
-  // Where what the thread's row sees of `keys` ends, without windows and chunks. `row`: of the work tile;
-  // what rows beyond it see is nobody's business.
+  // Returns the end of those of `keys` that the thread's row attends to, without windows and chunks. `row`:
+  // index in the work tile; the result for rows past its last one is not used.
   __device__ __forceinline__ static int row_key_end(const AttentionParams& params, const WorkTileRows& rows,
                                                     int row, const KeyRange& keys) {
     const int position = query_position<false>(params.batch, rows.span, rows.at(params, row).query);
     return min(position + params.batch.window_right + 1, keys.end);
   }
-  // Which of `keys` the thread's rows see of the KV tile from `first_key` on. `first_row`: the thread's, of
-  // the work tile.
+  // Returns the mask of those of `keys` that the thread's rows attend to, in the KV tile that begins at
+  // `first_key`. `first_row`: the thread's first row in the work tile.
   __device__ __forceinline__ static ScoreMask score_mask(const AttentionParams& params,
                                                          const WorkTileRows& rows, int first_row,
                                                          int first_key, const KeyRange& keys) {
@@ -83,7 +83,7 @@ struct PrefillSoftmax {
     }
     return visible;
   }
-  // The same by the rows' ends.
+  // Same, from the ends of the rows' keys.
   __device__ __forceinline__ static ScoreMask score_mask(const int (&ends)[2], int first_key, int begin) {
     const int first_column = first_key + ptx::lane() % 4 * 2;
     const uint32_t before = scores_below(begin - first_column);
@@ -93,13 +93,13 @@ struct PrefillSoftmax {
       visible.bits[half] = scores_below(ends[half] - first_column) & ~before;
     return visible;
   }
-  // Bits of a row's scores in the first `num_columns` columns from the lane's first one on.
+  // Returns the bits of a row's scores in the first `num_columns` columns, counted from the lane's first one.
   __device__ __forceinline__ static uint32_t scores_below(int num_columns) {
     static_assert(kKeys <= 128);
     const int within = min(max(num_columns, 0), kKeys);
     return static_cast<uint32_t>((uint64_t{1} << (within / 8 * 2 + min(within % 8, 2))) - 1);
   }
-  // Mask: other scores become -inf.
+  // Sets masked scores to -inf.
   __device__ __forceinline__ void mask_scores(const ScoreMask& visible) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -110,8 +110,8 @@ struct PrefillSoftmax {
           if ((visible.bits[half] >> (2 * n + i) & 1) == 0) scores[4 * n + 2 * half + i] = -INFINITY;
   }
 
-  // Online softmax, first half: the row max, and `rescale`, what out and row_sum so far are to be multiplied
-  // with. A row's own scores decide whether they are, so its bits do not depend on the rows beside it.
+  // First half of the online softmax: updates the row max and `rescale`, the factor of out and row_sum so
+  // far. Only a row's own scores decide this, so its bits do not depend on neighboring rows.
   __device__ __forceinline__ void raise_max(float softmax_scale_log2) {
     bool changed = false;
 #pragma unroll
@@ -123,7 +123,7 @@ struct PrefillSoftmax {
       new_max = quad_max(new_max);
       if ((new_max - row_max[half]) * softmax_scale_log2 <= kSlack) new_max = row_max[half];
       const float shift = new_max == -INFINITY ? kNoMaxShift : __fmul_rn(new_max, softmax_scale_log2);
-      // The product rounded by itself: exactly 1 for a row whose max stays.
+      // The product is rounded separately, so the factor is exactly 1 if the row max does not change.
       rescale[half] = ptx::ex2_approx(__fmul_rn(row_max[half], softmax_scale_log2) - shift);
       changed |= new_max != row_max[half];
       row_max[half] = new_max;
@@ -133,15 +133,15 @@ struct PrefillSoftmax {
   }
 };
 
-// Results of a work tile on sm_90a: where they lie, and the LSE.
+// Results of a work tile on sm_90a: addresses, output scale and LSE.
 
-// The work tile's row that the present thread begins with, of the consumers' `warpgroup`.
+// Returns the calling thread's first row in the work tile. `warpgroup`: consumer index.
 template <class Tile>
 __device__ __forceinline__ int prefill_row(int warpgroup) {
   return warpgroup * Tile::kConsumerRows + ptx::warp_of_warpgroup() * 16 + ptx::lane() / 4;
 }
 
-// Lane l of the four that share a row gets word l of each.
+// Lane l of the four lanes of a row receives word l of each.
 __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4], int lane) {
 #pragma unroll
   for (int step = 1; step <= 2; step *= 2) {
@@ -149,19 +149,20 @@ __device__ __forceinline__ void quad_transpose(uint32_t (&words)[4], int lane) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if ((i & step) != 0) continue;
-      const uint32_t got = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | step], step);
-      (upper ? words[i] : words[i | step]) = got;
+      const uint32_t received = __shfl_xor_sync(0xffffffffu, upper ? words[i] : words[i | step], step);
+      (upper ? words[i] : words[i | step]) = received;
     }
   }
 }
 
-// What epilogues of prefill share: a thread has `first_row` of the work tile and 8 further.
+// Common part of the epilogues of prefill. A thread holds rows `first_row` and `first_row` + 8 of the work
+// tile.
 class PrefillResults {
  protected:
   __device__ PrefillResults(const AttentionParams& params, const WorkTileRows& rows, int first_row)
       : params_(params), rows_(rows), first_row_(first_row) {}
 
-  // What the row's output is to be multiplied by.
+  // Returns the factor of the row's output.
   template <class Rows>
   __device__ __forceinline__ float load_head_scale(const Rows& rows, int half,
                                                    float softmax_scale_log2) const {
@@ -187,8 +188,8 @@ class PrefillResults {
            rows_.offset_in(params_.out, rows_.at(params_, tile_row)) * element_bytes;
   }
 
-  // __frcp_rn() of what is neither denormal nor too large for that, with which the row sum of a row that sees
-  // keys has nothing to do: the P of its max, or of one that is little smaller, is among it.
+  // Computes __frcp_rn() of an `x` that is neither denormal nor too large for it. The row sum of a row with
+  // keys is such a number: it includes P of the row max, or of a slightly smaller score.
   __device__ __forceinline__ static float reciprocal(float x) {
     const float rough = ptx::rcp_approx(x);
     return __fmaf_rn(rough, -__fmaf_rn(rough, x, -1.0f), rough);

@@ -1,6 +1,6 @@
-// What both kernels of prefill on sm_90a have, of 16 bits (prefill.cuh) and of e4m3 (prefill_e4m3.cuh): the
-// stages of queries, K and V in shared memory with their barriers, how warps begin, and what a consumer does
-// beside products.
+// Common parts of the 16-bit (prefill.cuh) and the e4m3 kernel (prefill_e4m3.cuh) of prefill on sm_90a:
+// stages of queries, K and V in shared memory with their barriers, the begin of warps, and the part of a
+// consumer other than products.
 #pragma once
 
 #include "attend/kernels/attention/cuda/common/padding.cuh"
@@ -13,9 +13,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// Shared memory: stages of queries, keys and values; Tile::kAddedBytes of the kernel's own; work tiles;
-// Tile::kAddedWorkTileBytes of the kernel's own; barriers, of which Tile::kAddedBarriers are the kernel's
-// own.
+// Shared memory: stages of queries, keys and values; Tile::kAddedBytes defined by the kernel; work tiles;
+// Tile::kAddedWorkTileBytes defined by the kernel; barriers, including Tile::kAddedBarriers defined by the
+// kernel.
 template <class Tile>
 struct PrefillStages {
   static constexpr int kQueriesAt = 0;
@@ -34,7 +34,7 @@ struct PrefillStages {
   static_assert(kBytes <= 227 * 1024 && kBarriersAt % 8 == 0);
 
   char* base;
-  uint32_t shared;  // its address in the shared window
+  uint32_t shared;  // address of `base` in the shared window
 
   __device__ explicit PrefillStages(char* memory) : base(memory), shared(ptx::shared_address(memory)) {}
 
@@ -47,10 +47,10 @@ struct PrefillStages {
 
   __device__ uint32_t barrier(int i) const { return shared + kBarriersAt + 8 * i; }
   __device__ uint32_t added_barrier(int i) const { return barrier(kAddedBarrier + i); }
-  // The work tile is written; all warps are done with it.
+  // The work tile is written; all warps have released it.
   __device__ uint32_t work_tile_full(int stage) const { return barrier(stage); }
   __device__ uint32_t work_tile_empty(int stage) const { return barrier(Tile::kWorkTileStages + stage); }
-  // Queries of one consumer.
+  // Barriers of one consumer's queries.
   __device__ uint32_t queries_full(int stage, int consumer) const {
     return barrier(2 * Tile::kWorkTileStages + stage * Tile::kConsumers + consumer);
   }
@@ -63,7 +63,7 @@ struct PrefillStages {
   __device__ uint32_t values_empty(int stage) const { return values_full(Tile::kStages + stage); }
 
  protected:
-  // Barriers of work tiles, which `num_warps` warps read, and of queries. By one thread.
+  // Initializes barriers of work tiles, which `num_warps` warps read, and of queries. Called by one thread.
   __device__ void init_work_tile_barriers(int num_warps) const {
     for (int stage = 0; stage < Tile::kWorkTileStages; ++stage) {
       ptx::mbarrier_init(work_tile_full(stage), 1);
@@ -77,8 +77,8 @@ struct PrefillStages {
   }
 };
 
-// What all threads do before their warps take roles, after barriers are initialized. Returns the thread's
-// warp.
+// Executed by all threads after barriers are initialized, before warps branch to their roles. Returns the
+// thread's warp.
 template <class Tile>
 __device__ __forceinline__ int begin_roles(const AttentionParams& params) {
   ptx::griddepcontrol_wait();
@@ -98,22 +98,22 @@ class PrefillConsumerBase {
   __device__ PrefillConsumerBase(const PrefillParams& params, const Shared& shared, int warpgroup)
       : params_(params.attention), shared_(shared), warpgroup_(warpgroup) {}
 
-  // Computed again at each use, since registers are short.
+  // Computed again at each use, since there are few registers.
   __device__ __forceinline__ WorkTileRows work_tile_rows(const PrefillWorkTile& work_tile) const {
     return {params_, work_tile.tile, work_tile.head, max_work_tile_rows<Tile>(params_)};
   }
-  // The consumer's queries of a stage.
+  // Returns the address of the consumer's queries in a stage.
   __device__ __forceinline__ uint32_t queries_at(int stage) const {
     return shared_.queries(stage) + warpgroup_ * Tile::kConsumerRows * kPanelRowBytes;
   }
-  // One arrival a warp.
+  // One arrival per warp.
   __device__ __forceinline__ static void release(uint32_t barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
   }
 
-  // Without turns the barrier is the warpgroup's own: some barrier keeps the compiler from assuming that its
-  // warps diverge.
+  // Without ping-pong the barrier is that of the warpgroup: some barrier is needed to keep the compiler from
+  // assuming that its warps diverge.
   __device__ __forceinline__ void scheduler_barrier_sync() const {
     if constexpr (!Tile::kPingPong) return ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
     ptx::barrier_sync(kSchedulerBarrier + warpgroup_, 128 * Tile::kConsumers);

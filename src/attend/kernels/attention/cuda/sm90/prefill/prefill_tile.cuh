@@ -12,15 +12,15 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // of elements of 16 bits
+inline constexpr int kPanelColumns = kPanelRowBytes / 2;  // 16-bit elements
 
-// What kind of plan a tile is for. kVerify: of few rows, whose keys two CTAs of each SM divide. kByRows: as
-// kMany, where K and V come row by row.
+// Kind of plan that a tile supports. kVerify: few rows; two CTAs of each SM divide the keys. kByRows: as
+// kMany, but K and V are copied row by row.
 enum class PrefillKind : uint8_t { kMany, kFixedSplits, kVerify, kByRows };
 
-// The tile's shape, warps and registers. `kConverted`: K/V of fp8, which become f16. `kCaps`: scores may be
-// capped. `kDescales`: there are descales of requests and heads, for which work tiles of few keys take some 4
-// % longer.
+// Tile shape, warps and registers. `kConverted`: fp8 K/V are converted to f16. `kCaps`: scores may have a
+// logit cap. `kDescales`: descales per request and head, with which work tiles of few keys take about 4 %
+// longer.
 template <int kQk, int kV, bool kConverted, PrefillKind kKind = PrefillKind::kMany, bool kCaps = true,
           bool kDescales = false>
 struct PrefillTile {
@@ -38,32 +38,32 @@ struct PrefillTile {
                                : kVerifies    ? kVerifyKeys
                                               : prefill_keys(kHeadDimQk);
   static constexpr int kMaxBoxRows = kConvertsKv ? kMaxFp8BoxRows : max_box_rows(kHeadDimQk, kVerifies);
-  // Of values, and of keys. A stage becomes empty soon before the next but one tile is wanted, which is late
-  // for rows that come one by one: they have a third stage where there is room beside the queries.
+  // Stages of V, and of K. A stage becomes empty shortly before the tile after the next is needed. This is
+  // late for rows that are copied one by one, so they have a third stage if it fits next to the queries.
   static constexpr int kStages = kFixedSplits || (kByRows && kHeadDimQk == 64) ? 3 : 2;
   static constexpr int kKeyStages = kByRows && kHeadDimQk != 192 ? 3 : kStages;
-  static constexpr int kPartsPerTile = 1;              // that producers load one after another
-  static constexpr bool kProducerZeroesValues = true;  // of rows that are not the request's
-  // One work tile is computed, K and queries of the next are loaded. Taking more of them ahead would
+  static constexpr int kPartsPerTile = 1;              // loaded one after another
+  static constexpr bool kProducerZeroesValues = true;  // of rows outside of the request's keys
+  // One work tile is computed while K and queries of the next are loaded. More prefetched work tiles would
   // unbalance the CTAs at the end.
   static constexpr int kWorkTileStages = 2;
-  // Queries are read until the last QK^T. Where two do not fit, those of the next work tile are loaded during
-  // the epilogue of the present one.
+  // Queries are read until the last QK^T. If two stages do not fit, those of the next work tile are loaded
+  // during the epilogue of the current one.
   static constexpr int kQueryStages = kHeadDimQk > 128 || kVerifies ? 1 : 2;
-  // The exponentials of a KV tile while the PV of the one before is under way, or behind it; and whether the
-  // consumers take turns at the tensor cores: as measured. Of three, the others' products hide a softmax
-  // anyway.
+  // Exponentials of a KV tile run during PV of the previous one, or after it; consumers alternate on the
+  // tensor cores (ping-pong) or not. Both are chosen by measurement. With three consumers, the products of
+  // the others hide a softmax without ping-pong.
   static constexpr bool kOverlapsSoftmaxWithPv = kConsumers == 3 || (kHeadDimV > 64 && kHeadDimV <= 128),
                         kPingPong = kConsumers == 2 && kHeadDimV > 64;
-  // Whether exponentials wait for no row max. Three consumers of head dim 96 have no registers for that
-  // beside a logit cap.
+  // Exponentials do not wait for the row max. With a logit cap, three consumers at head dim 96 have no
+  // registers for that.
   static constexpr bool kLazyRescale = !kFixedSplits && !(kHeadDimV == 96 && kHasLogitCap && !kVerifies);
-  // Whether results of a work tile are written beside the first QK^T of the next, whose queries have a place
-  // of their own.
+  // Results of a work tile are written during the first QK^T of the next, which needs a second stage of
+  // queries.
   static constexpr bool kOverlapsEpilogue = kQueryStages == 2 && kLazyRescale;
-  // Where two work tiles' queries fit, results take the place of the queries, from where TMA stores them.
+  // If queries of two work tiles fit, results overwrite the queries and TMA stores them from there.
   static constexpr bool kStoresOutWithTma = kQueryStages == 2;
-  // Whether consumers find descales of a work tile beside it.
+  // Descales are stored with each work tile.
   static constexpr bool kHasHeadDescales = kDescales;
   static_assert(!kHasHeadDescales || (kConvertsKv && kQueryStages == kWorkTileStages));
   static constexpr int kQkPanels = (kHeadDimQk + kPanelColumns - 1) / kPanelColumns;
@@ -74,35 +74,35 @@ struct PrefillTile {
   static constexpr int kQueryBytes = kQkPanels * kQueryPanelBytes;
   static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
   static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
-  // K and V of fp8 as they come: one part of a tile is converted, the next is loaded. At head dim 128 two
-  // halves are all that fits beside two work tiles' queries.
+  // fp8 K and V before conversion: one part of a tile is converted while the next is loaded. At head dim 128
+  // only two half tiles fit next to the queries of two work tiles.
   static constexpr int kFp8Stages = kConvertsKv ? 2 : 0;
   static constexpr int kFp8Keys = kHeadDimQk > 64 ? kMaxFp8BoxRows : kKeys;
   static constexpr int kFp8Bytes = kFp8Keys * kPanelRowBytes;
   static_assert(!kConvertsKv || kHeadDimQk <= kPanelRowBytes);
 
-  // Fixed splits: the output accumulators of the splits that have ended.
+  // Fixed splits: output accumulators of the splits that have ended.
   static constexpr int kSplitBytes = kFixedSplits ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
 
   // Warps by role.
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
-  static constexpr int kWarpsPerOperand = kConvertsKv ? 2 : 1;  // who write keys, and values
+  static constexpr int kWarpsPerOperand = kConvertsKv ? 2 : 1;  // for keys, and for values
   static constexpr int kConvertWarps = kConvertsKv ? 2 * kWarpsPerOperand : 0;
   static constexpr int kLoadWarps = 2, kQueryWarps = 2;
-  // Those that load where K and V come row by row. Beside two consumers they are a warpgroup of their own, if
-  // registers suffice; else one warp alone has queries. kMany without a logit cap leaves rows to kByRows.
+  // Warps that copy K and V row by row. With two consumers they are a separate warpgroup if registers
+  // suffice; else one warp is left for queries. Without a logit cap, kMany does not load rows: kByRows does.
   static constexpr bool kMayLoadRows = !kConvertsKv && (kHasLogitCap || kKind != PrefillKind::kMany),
                         kHasRowWarpgroup = kByRows && kConsumers == 2 && kHeadDimV <= 128,
                         kSeparateQueryWarp = kMayLoadRows && !kHasRowWarpgroup;
   static constexpr int kRowWarps = !kMayLoadRows ? 0 : kHasRowWarpgroup ? 4 : 3;
-  // Of boxes or rows, and of queries: whole warpgroups.
+  // Warps that copy boxes or rows, and queries: whole warpgroups.
   static constexpr int kCopyWarps = ((kHasRowWarpgroup ? kRowWarps : kLoadWarps) + kQueryWarps + 3) / 4 * 4;
   static constexpr int kProducerWarps = kConvertWarps + kCopyWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
 
-  // Of PrefillShared, beside PrefillStages: K and V of fp8, the splits that have ended; results that were
-  // staged, and descales; values_copied() and the barriers of fp8.
+  // Contents of PrefillShared in addition to PrefillStages: fp8 K and V, and the splits that have ended;
+  // staged results and descales; values_copied() and the barriers of fp8.
   static constexpr int kAddedBytes = 2 * kFp8Stages * kFp8Bytes + kSplitBytes;
   static constexpr int kStagedBytes =
       kStoresOutWithTma ? kQueryWarps * kQueryStages * static_cast<int>(sizeof(StagedResults)) : 0;
@@ -110,8 +110,8 @@ struct PrefillTile {
       kStagedBytes + (kHasHeadDescales ? kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0);
   static constexpr int kAddedBarriers = 1 + 4 * kFp8Stages;
 
-  // setmaxnreg redistributes what the CTA was launched with, a multiple of 8 a thread: of 64 K some may stay
-  // unused, and a warpgroup that asked for them would wait for ever.
+  // setmaxnreg redistributes the registers that the CTA was launched with, a multiple of 8 per thread. Some
+  // of the 64 K may not be allocated, and a warpgroup that requests those waits forever.
   static constexpr int kProducerRegisters = kVerifies ? 72 : 56, kConvertRegisters = 40;
   static constexpr int kConsumerRegisters = kConvertsKv        ? 208
                                             : kHasRowWarpgroup ? 256 - kProducerRegisters
@@ -124,7 +124,7 @@ struct PrefillTile {
   static_assert(kConvertWarps % 4 == 0);
   static_assert(kHeadDimV <= kHeadDimQk && kKeys % kMaxBoxRows == 0);
   static_assert(!kFixedSplits || (kConsumers == 2 && kKeys == kKeyTile && kMaxBoxRows == kKeyTile));
-  // Of a panel that is not full, wgmma takes the columns there are: steps of 16, and 32 of the result.
+  // In a partial panel, wgmma reads only the existing columns: K in steps of 16, N in steps of 32.
   static_assert(kHeadDimQk % 16 == 0 && kHeadDimV % 32 == 0);
 };
 
@@ -142,21 +142,21 @@ struct PrefillShared : PrefillStages<Tile> {
 
   __device__ uint32_t fp8_keys(int stage) const { return shared + kFp8KeysAt + stage * Tile::kFp8Bytes; }
   __device__ uint32_t fp8_values(int stage) const { return shared + kFp8ValuesAt + stage * Tile::kFp8Bytes; }
-  // Of the present thread of a consumer: [four columns, thread] of float4.
+  // Returns the accumulators of the calling consumer thread: [four columns, thread] of float4.
   __device__ float4* splits(int consumer) const {
     return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
            ptx::tid_x() % 128;
   }
-  // What lies in a stage of queries, for one of the warps that load them.
+  // Returns the results in a stage of queries, for one of the warps that load queries.
   __device__ StagedResults& staged(int warp, int stage) const {
     return reinterpret_cast<StagedResults*>(base + kStagedAt)[warp * Tile::kQueryStages + stage];
   }
-  // Of the work tile, and of the queries, of a stage.
+  // Returns the descales of a stage of work tiles, which is also the stage of queries.
   __device__ HeadDescales& descales(int stage) const {
     return reinterpret_cast<HeadDescales*>(base + kDescalesAt)[stage];
   }
 
-  // For the producer of values alone.
+  // Barrier used by the producer of V only.
   __device__ uint32_t values_copied() const { return added_barrier(0); }
   __device__ uint32_t fp8_keys_full(int stage) const { return added_barrier(1 + stage); }
   __device__ uint32_t fp8_keys_empty(int stage) const { return fp8_keys_full(Tile::kFp8Stages + stage); }
@@ -165,10 +165,10 @@ struct PrefillShared : PrefillStages<Tile> {
     return fp8_keys_full(3 * Tile::kFp8Stages + stage);
   }
 
-  // By one thread. `by_rows`: so K and V come.
+  // Called by one thread. `by_rows`: K and V are copied row by row.
   __device__ void init_barriers(bool by_rows) const {
     const int load_warps = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
-    const int arrivals = by_rows ? 32 * Tile::kRowWarps : Tile::kWarpsPerOperand;  // of keys, and of values
+    const int arrivals = by_rows ? 32 * Tile::kRowWarps : Tile::kWarpsPerOperand;  // for keys, and for values
     this->init_work_tile_barriers(Tile::kConsumerWarps + Tile::kConvertWarps + load_warps);
     for (int stage = 0; stage < Tile::kKeyStages; ++stage) {
       ptx::mbarrier_init(this->keys_full(stage), arrivals);
@@ -189,42 +189,43 @@ struct PrefillShared : PrefillStages<Tile> {
   }
 };
 
-// The warps of attention of many rows on sm_90a that bring keys and values of 16 bits row by row, by
-// cp.async, where pages have too few rows for boxes of TMA.
+// Producer warps of prefill on sm_90a that copy 16-bit keys and values row by row with cp.async, if pages
+// have too few rows for TMA boxes.
 
-// Producer of a part of the rows of K and of V. All warps that load have such a part, and few instructions
-// for it: beside the consumers one takes ten cycles and more, of which a tile's products give some 2,000.
-// Lanes know pages a tile ahead, and pass on where rows lie in 32 bits.
+// Producer of a part of the rows of K and of V. Every loading warp has such a part. The part must take few
+// instructions: next to the consumers one takes ten cycles or more, and the products of a tile take about
+// 2,000. Lanes look up pages one tile ahead, and exchange row offsets of 32 bits.
 //
-// K is a tile ahead of V. A stage of V becomes empty when its products have ended, which is when the next but
-// one tile of K is wanted: keys that waited behind it would be late.
+// K is loaded one tile ahead of V. A stage of V becomes empty when its products end, which is when K of the
+// tile after the next is needed: keys loaded after V would be late.
 template <class Tile, class Shared>
 class PrefillRowProducer {
   static constexpr int kElementBytes = Tile::kElementBytes;
   static constexpr int kPieceColumns = 16 / kElementBytes, kPanelColumns = kPanelRowBytes / kElementBytes;
   static constexpr int kKeys = Tile::kKeys;
-  // Four rows at once, of which eight lanes each copy 128 bytes. A warp has `kRowGroupsPerWarp` of those of a
-  // tile, the last one perhaps fewer.
+  // A warp copies four rows at once, 128 bytes of each by eight lanes. It has `kRowGroupsPerWarp` groups of
+  // four rows of a tile; the last warp may have fewer.
   static constexpr int kRowsAtOnce = 4, kNumRowGroups = kKeys / kRowsAtOnce;
   static constexpr int kRowGroupsPerWarp = (kNumRowGroups + Tile::kRowWarps - 1) / Tile::kRowWarps;
   static constexpr int kLastWarpRowGroups = kNumRowGroups - (Tile::kRowWarps - 1) * kRowGroupsPerWarp;
-  // Lane 8 g + j knows where row g of four j of the warp lies, and of fours j + 8, ...
+  // Lane 8 g + j holds the offset of row g of the warp's row groups j, j + 8, ...
   static constexpr int kRowsPerLane = (kRowGroupsPerWarp + 7) / 8;
-  static constexpr int kUnderWay = 4;  // places that are passed on before the first is copied from
+  static constexpr int kRowGroupsInFlight = 4;  // offsets that are exchanged before the first copy
   static_assert(kNumRowGroups % 2 == 0 && kLastWarpRowGroups > 0);
 
  public:
-  // `warp`: of Tile::kRowWarps.
+  // `warp`: index below Tile::kRowWarps.
   __device__ PrefillRowProducer(const PrefillParams& params, const Shared& shared, int warp)
       : params_(params), shared_(shared), warp_(warp) {
 #pragma unroll
     for (int r = 0; r < kRowsPerLane; ++r) {
-      const int four = r * 8 + lane_ % 8, row = (warp * kRowGroupsPerWarp + four) * kRowsAtOnce + lane_ / 8;
-      row_[r] = four < kRowGroupsPerWarp && row < kKeys ? row : kNever;
+      const int row_group = r * 8 + lane_ % 8,
+                row = (warp * kRowGroupsPerWarp + row_group) * kRowsAtOnce + lane_ / 8;
+      row_[r] = row_group < kRowGroupsPerWarp && row < kKeys ? row : kPastAllKeys;
     }
   }
 
-  // All work tiles.
+  // Loads K and V of all work tiles.
   __device__ void run() {
     for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
@@ -238,7 +239,7 @@ class PrefillRowProducer {
 
  private:
   static constexpr int kNoPage = -1;
-  static constexpr int kNever = 1 << 30;  // a row behind all keys
+  static constexpr int kPastAllKeys = 1 << 30;  // a row past all keys
 
   __device__ void load(const PrefillWorkTile& work_tile) {
     const int num_tiles = work_tile.num_tiles, begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
@@ -249,13 +250,13 @@ class PrefillRowProducer {
     int next_entries[kRowsPerLane], pages[kRowsPerLane];
     const auto look_up = [&](int first_key) {
       int positions[kRowsPerLane];
-      bool wanted[kRowsPerLane];
+      bool needed[kRowsPerLane];
 #pragma unroll
       for (int r = 0; r < kRowsPerLane; ++r) {
         positions[r] = first_key + row_[r];
-        wanted[r] = static_cast<uint32_t>(positions[r] - begin) < static_cast<uint32_t>(end - begin);
+        needed[r] = static_cast<uint32_t>(positions[r] - begin) < static_cast<uint32_t>(end - begin);
       }
-      lookup.look_up(positions, wanted, next_entries);
+      lookup.look_up(positions, needed, next_entries);
     };
     const auto is_whole = [&](int first_key) { return first_key >= begin && first_key + kKeys <= end; };
     int first_key = work_tile.first_key;
@@ -284,58 +285,59 @@ class PrefillRowProducer {
     }
   }
 
-  // This lane's 16 bytes of a head's row at place 0.
+  // Returns the address of this lane's 16 bytes of a head's row at offset 0.
   __device__ const char* piece_of(const PagedRows& rows, int head) const {
     const char* const row = static_cast<const char*>(rows.data) + kElementBytes * (rows.head_stride * head);
-    // What the compiler sees as a sum it adds to each row anew.
+    // The compiler would repeat a plain addition for each row.
     return reinterpret_cast<const char*>(ptx::mad_wide(lane_ % 8, 16, reinterpret_cast<int64_t>(row)));
   }
 
-  // The warp's rows of a tile of `pages`, once its stage is empty. `whole`: all are keys of the work tile;
-  // else those without a page become zero.
+  // Copies the warp's rows of a tile with `pages`, once its stage is empty. `whole`: all rows are keys of the
+  // work tile; otherwise rows without a page become zero.
   template <int kPanels>
   __device__ __forceinline__ void copy(const int (&pages)[kRowsPerLane], const PagedRowStrides& rows,
                                        const char* from, uint32_t empty, uint32_t parity, uint32_t tile,
                                        int head_dim, int first_key, bool whole) const {
-    int places[kRowsPerLane];
+    int row_offsets[kRowsPerLane];
 #pragma unroll
     for (int r = 0; r < kRowsPerLane; ++r) {
       const int in_page = (first_key + row_[r]) & (params_.attention.index.page_size - 1);
-      places[r] = pages[r] * rows.page_units + in_page * rows.slot_units;
+      row_offsets[r] = pages[r] * rows.page_units + in_page * rows.slot_units;
     }
     ptx::mbarrier_wait(empty, parity ^ 1);
     if (whole) {
-      copy<kPanels, true>(places, from, rows.unit_bytes, tile, head_dim);
+      copy<kPanels, true>(row_offsets, from, rows.unit_bytes, tile, head_dim);
     } else {
 #pragma unroll
-      for (int r = 0; r < kRowsPerLane; ++r) places[r] = pages[r] == kNoPage ? kNoSlot : places[r];
-      copy<kPanels, false>(places, from, rows.unit_bytes, tile, head_dim);
+      for (int r = 0; r < kRowsPerLane; ++r) row_offsets[r] = pages[r] == kNoPage ? kNoSlot : row_offsets[r];
+      copy<kPanels, false>(row_offsets, from, rows.unit_bytes, tile, head_dim);
     }
   }
   static constexpr int kNoSlot = INT32_MIN;
 
-  // The swizzle is that of eight rows, of which every other four have the other half of a panel's row.
+  // The swizzle repeats every eight rows; every second group of four rows has the halves of a panel's row
+  // exchanged.
   template <int kPanels, bool kWhole>
-  __device__ __forceinline__ void copy(const int (&places)[kRowsPerLane], const char* from, int unit_bytes,
-                                       uint32_t tile, int head_dim) const {
+  __device__ __forceinline__ void copy(const int (&row_offsets)[kRowsPerLane], const char* from,
+                                       int unit_bytes, uint32_t tile, int head_dim) const {
     const int first_row = warp_ * kRowGroupsPerWarp * kRowsAtOnce;
     const uint32_t even = tile + swizzled(first_row + lane_ / 8, lane_ % 8), odd = even ^ (kRowsAtOnce << 4);
 #pragma unroll
-    for (int first = 0; first < kRowGroupsPerWarp; first += kUnderWay) {
-      int passed[kUnderWay];
-      const char* rows[kUnderWay];
+    for (int first = 0; first < kRowGroupsPerWarp; first += kRowGroupsInFlight) {
+      int offsets[kRowGroupsInFlight];
+      const char* rows[kRowGroupsInFlight];
 #pragma unroll
-      for (int j = first; j < min(first + kUnderWay, kRowGroupsPerWarp); ++j) {
-        passed[j - first] = __shfl_sync(0xffffffffu, places[j / 8], j % 8, 8);
-        rows[j - first] = from + static_cast<int64_t>(passed[j - first]) * unit_bytes;
+      for (int j = first; j < min(first + kRowGroupsInFlight, kRowGroupsPerWarp); ++j) {
+        offsets[j - first] = __shfl_sync(0xffffffffu, row_offsets[j / 8], j % 8, 8);
+        rows[j - first] = from + static_cast<int64_t>(offsets[j - first]) * unit_bytes;
       }
 #pragma unroll
-      for (int j = first; j < min(first + kUnderWay, kRowGroupsPerWarp); ++j) {
+      for (int j = first; j < min(first + kRowGroupsInFlight, kRowGroupsPerWarp); ++j) {
         if (j >= kLastWarpRowGroups && warp_ == Tile::kRowWarps - 1) return;
         const uint32_t to = (j % 2 == 0 ? even : odd) + j * kRowsAtOnce * kPanelRowBytes;
 #pragma unroll
         for (int panel = 0; panel < kPanels; ++panel) {
-          const bool valid = (kWhole || passed[j - first] != kNoSlot) &&
+          const bool valid = (kWhole || offsets[j - first] != kNoSlot) &&
                              panel * kPanelColumns + lane_ % 8 * kPieceColumns < head_dim;
           ptx::cp_async_16(to + panel * Tile::kKeyPanelBytes, rows[j - first] + panel * kPanelRowBytes,
                            valid);
@@ -348,14 +350,13 @@ class PrefillRowProducer {
   const Shared& shared_;
   const int warp_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  int row_[kRowsPerLane];  // of a tile, those that this lane knows
+  int row_[kRowsPerLane];  // rows of a tile that this lane looks up
   PipelineState keys_, values_;
 };
 
-// K and V of fp8 for prefill on sm_90a (prefill.cuh): they come to shared memory as they are, and become f16
-// there.
+// fp8 K and V of prefill on sm_90a (prefill.cuh): loaded to shared memory as fp8 and converted to f16 there.
 
-// K and V as they come, for PrefillProducer: rows lie 128 bytes apart, also those of 64.
+// Layout of fp8 K and V for PrefillProducer: rows are 128 bytes apart, also at head dim 64.
 template <class Tile>
 struct PrefillFp8Tile : Tile {
   static constexpr int kElementBytes = 1, kQkPanels = 1, kVPanels = 1;
@@ -374,14 +375,14 @@ struct PrefillFp8Shared : PrefillShared<Tile> {
   __device__ uint32_t values_empty(int stage) const { return Shared::fp8_values_empty(stage); }
 };
 
-// Converts K, or V. f16 holds every value of fp8.
+// Converts K, or V. f16 represents every fp8 value exactly.
 template <Element kKv, class Tile, bool kValues>
 class PrefillConverter {
   using Shared = PrefillShared<Tile>;
   static constexpr int kPieceBytes = 16, kPiecesPerPanel = kPanelColumns / kPieceBytes;
   static constexpr int kPanels = kValues ? Tile::kVPanels : Tile::kQkPanels;
-  // 16 bytes a lane: rows that a warp, and the operand's warps, have at once. A lane's rows are swizzled
-  // alike.
+  // Rows that a warp, and all warps of the operand, read at once with 16 bytes per lane. All rows of a lane
+  // have the same swizzle.
   static constexpr int kRowsPerWarp = 32 / (kPanels * kPiecesPerPanel);
   static constexpr int kRowsAtOnce = Tile::kWarpsPerOperand * kRowsPerWarp;
   static constexpr int kRounds = Tile::kFp8Keys / kRowsAtOnce;
@@ -390,13 +391,13 @@ class PrefillConverter {
   static constexpr int kParts = Tile::kKeys / Tile::kFp8Keys;
 
  public:
-  // `warp`: of the operand's.
+  // `warp`: index among the operand's warps.
   __device__ PrefillConverter(const Shared& shared, int warp) : shared_(shared) {
     const int lane = static_cast<int>(threadIdx.x) % 32, eighth = lane / 8, second = lane / 4 % 2;
-    // Eight lanes read, and write, 128 bytes at once, which shall lie in all banks. Four have half a row of
-    // bytes (of one panel: a row of 64). Those of the `second` four have been swizzled to the other half of
-    // 128 bytes, and are of a row whose number is odd where that of the first is even: f16 of the one go to
-    // even pieces of 16 bytes, of the other to odd ones.
+    // Eight lanes read and write 128 bytes at once, which must cover all banks. Four lanes have half a row of
+    // fp8 (in one panel: a row of head dim 64). The swizzle moves those of the `second` four to the other
+    // half of 128 bytes, and their row is odd if that of the first four is even: f16 of one row are written
+    // to even pieces of 16 bytes, those of the other to odd ones.
     int row, panel;
     if constexpr (kPanels == 2) {
       row = eighth / 2 * 2 + second;
@@ -413,7 +414,7 @@ class PrefillConverter {
           static_cast<uint32_t>(panel * Tile::kKeyPanelBytes) + swizzled(row, 2 * piece);
   }
 
-  // All work tiles.
+  // Converts all work tiles.
   __device__ void run() {
     for (WorkTiles state;; state.advance()) {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage()), state.parity());
@@ -433,7 +434,7 @@ class PrefillConverter {
  private:
   using WorkTiles = PackedPipelineState<Tile::kWorkTileStages>;
 
-  // A part of the tile. A few pieces are read before the first is converted.
+  // Converts a part of the tile. kAhead pieces are read before the first is converted.
   __device__ __forceinline__ void convert(int part) const {
     ptx::mbarrier_wait(
         kValues ? shared_.fp8_values_full(parts_.stage()) : shared_.fp8_keys_full(parts_.stage()),
@@ -448,7 +449,7 @@ class PrefillConverter {
                          tiles_.parity() ^ 1);
     const uint32_t to =
         to_ + static_cast<uint32_t>(tiles_.stage() * (kValues ? Tile::kValueBytes : Tile::kKeyBytes));
-    const uint32_t to_second = to ^ 16;  // the piece beside it
+    const uint32_t to_second = to ^ 16;  // the neighboring piece
 #pragma unroll
     for (int i = 0; i < kRounds; ++i) {
       const uint4 piece = pieces[i % kAhead];
@@ -457,10 +458,10 @@ class PrefillConverter {
       ptx::st_shared_16(to + at, convert_pairs(piece.x, piece.y));
       ptx::st_shared_16(to_second + at, convert_pairs(piece.z, piece.w));
     }
-    // Not before the last piece has come: TMA would overwrite what is still on its way to registers.
+    // Arrives after the last piece is in registers: TMA would overwrite a piece that is still being read.
     arrive(kValues ? shared_.fp8_values_empty(parts_.stage()) : shared_.fp8_keys_empty(parts_.stage()));
   }
-  // As a warp.
+  // Called by all lanes of a warp.
   __device__ __forceinline__ static void arrive(uint32_t barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) ptx::mbarrier_arrive(barrier);
@@ -470,7 +471,7 @@ class PrefillConverter {
   }
 
   const Shared& shared_;
-  uint32_t from_, to_;  // where the lane's first 16 bytes of a tile lie, and what they become
+  uint32_t from_, to_;  // shared addresses of the lane's first 16 bytes of a tile, and of their result
   PackedPipelineState<Tile::kStages> tiles_;
   PackedPipelineState<Tile::kFp8Stages> parts_;
 };

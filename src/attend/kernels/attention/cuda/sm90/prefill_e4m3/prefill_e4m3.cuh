@@ -1,27 +1,28 @@
-// Attention of many rows on sm_90a with queries, keys and values of e4m3, multiplied as they are:
-// prefill.cuh's schedule, two consumer warpgroups that take turns at the tensor cores. wgmma of 8 bits wants
-// both operands K-major, so a warpgroup of its own transposes values in shared memory, and their keys come to
-// lie in the order in which P lies in registers (prefill_e4m3_layout.h derives it).
+// Prefill attention on sm_90a with e4m3 queries, keys and values, multiplied without conversion. Same
+// schedule as prefill.cuh: two consumer warpgroups alternate on the tensor cores. 8-bit wgmma requires both
+// operands K-major, so a separate warpgroup transposes values in shared memory. Keys of transposed values are
+// in the order that P has in registers (prefill_e4m3_layout.h derives it).
 //
 //   tile        128 rows x 128 keys; head dims 64/64, 128/128, 192/128
 //   warps       2 consumer warpgroups of 64 rows each: QK^T by wgmma m64n(keys)k32, PV by
 //               m64n(head_dim_v)k32, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
-//               where pages have 8 rows or more, else by cp.async, and a warp for each consumer's queries,
-//               one of which schedules. A warpgroup that transposes V, each warp 32 keys
-//   registers   200 a consumer thread, 64 a producer thread, 48 one that transposes (setmaxnreg); launched
-//               with 128
+//               if pages have 8 rows or more, else by cp.async, and a warp for each consumer's queries, one
+//               of which schedules. A warpgroup that transposes V, 32 keys per warp
+//   registers   200 per consumer thread, 64 per producer thread, 48 per transposing thread (setmaxnreg);
+//               launched with 128
 //   shared      144 KB at head dims 64, 160 KB at 128, 208 KB at 192/128: two work tiles with their queries
-//               (one at 192), three stages of K and of V, two of V^T. Rows lie 128 bytes apart, also those of
-//               64
-//   bytes       of a KV tile: 16 KB at head dims 64, 32 KB at 128, 40 KB at 192/128
-//   bound       the softmax's exponentials, as long as the products: 1024 cycles of 128 x 128 at head dim 128
+//               (one at 192), three stages of K and of V, two of V^T. Rows are 128 bytes apart, also at 64
+//   bytes       per KV tile: 16 KB at head dims 64, 32 KB at 128, 40 KB at 192/128
+//   bound       exponentials of the softmax, which take as long as the products: 1024 cycles for 128 x 128 at
+//               head dim 128
 //
-// Precision. P is rounded to e4m3: 2^-4 of itself while it is normal. So that small ones are, P is 2^8 times
-// as large, and relative to a row max that is stale by at most 2^0.75: it is below 448 / 1.04, the largest of
-// e4m3, normal from 2^-14 of a row's largest on, zero below 2^-18. The row sum is float32's, which rounding
-// leaves right on average. Tensor cores add products of e4m3 with some 14 bits, cut off: a sum over n keys
-// loses at most n / 32 2^-14 of its largest part, some 2^-10 where signs differ, and rounding P loses 2^-4 /
-// sqrt(n) beside it. FlashAttention-3 does the same.
+// Precision. P is rounded to e4m3, with a relative error of 2^-4 for normal values. P is scaled by 2^8, so
+// that small values are normal too, and is relative to a row max that is stale by at most 2^0.75: it is below
+// 448 / 1.04 (448 is the largest e4m3 value), normal down to 2^-14 of a row's largest value, and zero below
+// 2^-18. The row sum is float32 over unrounded P, so rounding of P cancels on average. Tensor cores add e4m3
+// products with about 14 bits, truncated: a sum over n keys loses at most n / 32 2^-14 of its largest part,
+// about 2^-10 if signs differ. In comparison, rounding P loses 2^-4 / sqrt(n). FlashAttention-3 does the
+// same.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,21 +48,21 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-// The tile of prefill in e4m3: shape, warps, registers, and where its shared memory has what.
+// Tile of prefill in e4m3: shape, warps, registers and layout of shared memory.
 
-// The tile's shape, warps and registers.
+// Shape, warps and registers of the tile.
 template <int kQk, int kV>
 struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
   static constexpr bool kSupportsInlinePlan = false, kVerifies = false, kPingPong = true;
-  static constexpr int kKeys = kPanelRowBytes;  // as many as a row of V^T has bytes
+  static constexpr int kKeys = kPanelRowBytes;  // the bytes of a row of V^T
   static constexpr int kPartsPerTile = 1;
   static constexpr int kMaxBoxRows = kMaxFp8BoxRows;
-  static constexpr int kStages = 3, kKeyStages = kStages;  // of values as they come, and of keys
-  static constexpr int kTransposedStages = 2;              // of values transposed
+  static constexpr int kStages = 3, kKeyStages = kStages;  // stages of V before transposition, and of K
+  static constexpr int kTransposedStages = 2;              // stages of V^T
   static constexpr bool kStoresOutWithTma = false, kHasHeadDescales = false, kSeparateQueryWarp = false;
-  static constexpr bool kProducerZeroesValues = false;  // who transposes them does
+  static constexpr bool kProducerZeroesValues = false;  // the transposing warps do
   static constexpr int kWorkTileStages = 2, kQueryStages = kHeadDimQk > 128 ? 1 : 2;
   static constexpr int kQkPanels = (kHeadDimQk + kPanelRowBytes - 1) / kPanelRowBytes;
   static constexpr int kVPanels = (kHeadDimV + kPanelRowBytes - 1) / kPanelRowBytes;
@@ -72,24 +73,25 @@ struct PrefillE4m3Tile {
   static constexpr int kKeyBytes = kQkPanels * kKeyPanelBytes;
   static constexpr int kValueBytes = kVPanels * kKeyPanelBytes;
   static constexpr int kTransposedBytes = kHeadDimV * kPanelRowBytes;
-  // Of PrefillE4m3Shared, beside PrefillStages.
+  // Contents of PrefillE4m3Shared in addition to PrefillStages.
   static constexpr int kAddedBytes = kTransposedStages * kTransposedBytes, kAddedWorkTileBytes = 0;
   static constexpr int kAddedBarriers = 2 * kTransposedStages;
 
   // Warps by role; each consumer warpgroup has a warp that loads its queries.
   static constexpr int kConsumers = 2, kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
-  // The turn passes within the exponentials, when so many registers of P, of kKeys / 8, are packed: they take
-  // as long as products, so that it is they of both consumers that should not meet. In work tiles of few KV
-  // tiles the other would come to its first product too late: as soon as products are issued there.
+  // The consumer arrives at the other's scheduler barrier during its exponentials, when this number of P's
+  // kKeys / 8 registers is packed. Exponentials take as long as products, so those of both consumers must not
+  // overlap. In work tiles of few KV tiles this would delay the other consumer's first product; there it
+  // arrives as soon as its products are issued.
   static constexpr int kPackedBeforeArrive = 4, kMaxTilesForEarlyArrive = 4;
-  static constexpr int kLoadWarps = 2;      // of keys, and of values
-  static constexpr int kProducerWarps = 4;  // those and two of queries
+  static constexpr int kLoadWarps = 2;      // for keys, and for values
+  static constexpr int kProducerWarps = 4;  // those and two for queries
   static constexpr int kTransposeWarps = 4;
   static constexpr int kFirstConsumerWarp = kProducerWarps + kTransposeWarps;
   static constexpr int kThreads = 32 * (kFirstConsumerWarp + kConsumerWarps);
 
-  // As of PrefillTile.
+  // See PrefillTile.
   static constexpr int kProducerRegisters = 64, kTransposeRegisters = 48, kConsumerRegisters = 200;
   static_assert(32 * (kProducerWarps * kProducerRegisters + kTransposeWarps * kTransposeRegisters +
                       kConsumerWarps * kConsumerRegisters) <=
@@ -112,7 +114,7 @@ struct PrefillE4m3Shared : PrefillStages<Tile> {
     return transposed_full(Tile::kTransposedStages + stage);
   }
 
-  // By one thread.
+  // Called by one thread.
   __device__ void init_barriers() const {
     this->init_work_tile_barriers(Tile::kConsumerWarps + Tile::kLoadWarps + Tile::kTransposeWarps);
     for (int stage = 0; stage < Tile::kStages; ++stage) {
@@ -129,14 +131,14 @@ struct PrefillE4m3Shared : PrefillStages<Tile> {
   }
 };
 
-// What a consumer warpgroup of prefill_e4m3.cuh has of its 64 rows: products, softmax, P in e4m3.
+// Register state of a consumer warpgroup of prefill_e4m3.cuh: products, softmax, P in e4m3.
 
 struct PrefillE4m3Precision {
   static constexpr float kSlack = 0.75f, kOffset = 8.0f;
 };
 
-// A consumer warpgroup's 64 rows in registers, with P. prefill_e4m3_layout.h tells which column an element of
-// out is of.
+// A consumer warpgroup's 64 rows in registers, with P. prefill_e4m3_layout.h defines the column of each
+// element of out.
 template <class Tile>
 struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m3Precision> {
   using Softmax = PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m3Precision>;
@@ -161,9 +163,8 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
     ptx::wgmma_commit_group();
   }
 
-  // Issues out += P v over all keys of the tile: those that are nobody's are zeros in both, and with branches
-  // around them ptxas serializes the products (its note C7520).
-  // `v`: transposed.
+  // Issues out += P v over all keys of the tile. Keys outside of the work tile are zeros in P and v: with
+  // branches around them ptxas serializes the products (its note C7520). `v`: transposed.
   __device__ __forceinline__ void multiply_values(uint32_t v) {
     const uint64_t b = ptx::smem_descriptor(v);
 #pragma unroll
@@ -172,11 +173,11 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
     ptx::wgmma_commit_group();
   }
 
-  // Second half, when the PV of the KV tile before has ended: P = 2^(kOffset + softmax_scale_log2 (score -
-  // row_max)). Exponentials have a unit of their own, which packing and sums go beside. `arrive_next`: called
-  // once, among them.
-  template <class PassTurn>
-  __device__ __forceinline__ void make_p(float softmax_scale_log2, const PassTurn& arrive_next) {
+  // Second half of the softmax, called when PV of the previous KV tile has ended: P = 2^(kOffset +
+  // softmax_scale_log2 (score - row_max)). The unit for exponentials works in parallel with packing and sums.
+  // `arrive_next`: called once between exponentials.
+  template <class ArriveNext>
+  __device__ __forceinline__ void make_p(float softmax_scale_log2, const ArriveNext& arrive_next) {
     float sums[2][2] = {};
 #pragma unroll
     for (int step = 0; step < kSteps; ++step)
@@ -184,14 +185,14 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
       for (int reg = 0; reg < 4; ++reg) {
         if (4 * step + reg == Tile::kPackedBeforeArrive) arrive_next();
         const int half = reg % 2;
-        float four[4];
+        float p_values[4];
 #pragma unroll
         for (int byte = 0; byte < 4; ++byte) {
           const float score = scores[e4m3::score_for_byte(step, reg, byte)];
-          four[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
-          sums[half][byte % 2] += four[byte];
+          p_values[byte] = ptx::ex2_approx(score * softmax_scale_log2 - shifts[half]);
+          sums[half][byte % 2] += p_values[byte];
         }
-        p[step][reg] = ptx::cvt_e4m3x4(four[0], four[1], four[2], four[3]);
+        p[step][reg] = ptx::cvt_e4m3x4(p_values[0], p_values[1], p_values[2], p_values[3]);
       }
 #pragma unroll
     for (int half = 0; half < 2; ++half)
@@ -202,40 +203,39 @@ struct PrefillE4m3Rows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillE4m
     }
   }
 
-  // Row sums over all columns, as if P were not so large: call once, after the last tile.
+  // Sums row sums over all columns and removes the factor 2^kOffset of P. Called once, after the last tile.
   __device__ __forceinline__ void finish_sums() {
 #pragma unroll
     for (float& s : row_sum) s = quad_sum(s) * kUnscale;
   }
 };
 
-// Values of e4m3 as wgmma wants them: the warpgroup of prefill_e4m3.cuh that transposes them in shared
-// memory.
+// Warpgroup of prefill_e4m3.cuh that transposes e4m3 values in shared memory, as wgmma requires them.
 
-// Transposes values. What is multiplied with P = 0 must not be NaN, and a stage may have what an earlier tile
-// left where no row was wanted, so that keys outside of the work tile's become zero here.
+// Transposes values. Values that are multiplied by P = 0 must not be NaN, and rows that were not loaded may
+// contain data of an earlier tile, so keys outside of the work tile become zero here.
 template <class Tile>
 class PrefillTransposer {
   using Shared = PrefillE4m3Shared<Tile>;
   static constexpr int kColumnGroups = Tile::kHeadDimV / e4m3::kColumnsAtOnce;
-  // Read before the first is written: their latencies overlap.
+  // Loaded before the first is stored, so that latencies overlap.
   static constexpr int kBatch = 4;
   static_assert(Tile::kTransposeWarps * e4m3::kKeysAtOnce == Tile::kKeys && kColumnGroups % kBatch == 0 &&
                 Tile::kVPanels == 1);
 
  public:
-  // `warp`: of those that transpose.
+  // `warp`: index among the transposing warps.
   __device__ PrefillTransposer(const Shared& shared, int warp)
       : shared_(shared), first_in_tile_(warp * e4m3::kKeysAtOnce) {}
 
-  // All work tiles.
+  // Transposes values of all work tiles.
   __device__ void run() {
     for (PipelineState state;; state.advance(Tile::kWorkTileStages)) {
       ptx::mbarrier_wait(shared_.work_tile_full(state.stage), state.parity);
       const PrefillWorkTile& work_tile = shared_.work_tile(state.stage);
       const int num_tiles = work_tile.num_tiles;
       if (num_tiles < 0) return;
-      // Of the warp's first key.
+      // Relative to the warp's first key.
       int begin = work_tile.tile.kv_begin - work_tile.first_key - first_in_tile_;
       int end = work_tile.tile.kv_end - work_tile.first_key - first_in_tile_;
       for (int i = 0; i < num_tiles; ++i, begin -= Tile::kKeys, end -= Tile::kKeys) {
@@ -257,18 +257,19 @@ class PrefillTransposer {
   }
 
  private:
-  // The warp's keys of a tile, of which those from `begin` to `end` are wanted.
+  // Transposes the warp's keys of a tile; keys outside of [begin, end) become zero.
   __device__ void transpose(int begin, int end) const {
-    // Masks take as many instructions as the transposition, and few tiles want them.
+    // Masks double the number of instructions, and are needed in few tiles.
     const bool all = ptx::warp_uniform(static_cast<int>(begin <= 0 && end >= e4m3::kKeysAtOnce)) != 0;
-    uint32_t wanted[2] = {};
+    uint32_t key_masks[2] = {};
     if (!all) {
 #pragma unroll
-      for (int piece = 0; piece < 2; ++piece) wanted[piece] = e4m3::key_byte_mask(lane_, piece, begin, end);
+      for (int piece = 0; piece < 2; ++piece)
+        key_masks[piece] = e4m3::key_byte_mask(lane_, piece, begin, end);
     }
     const uint32_t from = shared_.values(values_.stage);
     const int piece = first_in_tile_ / e4m3::kPieceBytes + e4m3::transposed_piece(lane_);
-    // Sixteens are rows apart whose swizzle is the same.
+    // Groups of 16 columns have the same swizzle, so their addresses differ by a constant.
     const uint32_t to = shared_.transposed(transposed_.stage) +
                         static_cast<uint32_t>(e4m3::piece_offset(e4m3::transposed_row(lane_), piece));
 #pragma unroll
@@ -291,7 +292,7 @@ class PrefillTransposer {
 #pragma unroll
         for (int i = 0; i < kBatch; ++i)
 #pragma unroll
-          for (int result = 0; result < 4; ++result) rows[i][result] &= wanted[result / 2];
+          for (int result = 0; result < 4; ++result) rows[i][result] &= key_masks[result / 2];
       }
 #pragma unroll
       for (int i = 0; i < kBatch; ++i)
@@ -302,11 +303,11 @@ class PrefillTransposer {
 
   const Shared& shared_;
   const int lane_ = static_cast<int>(threadIdx.x) % 32;
-  const int first_in_tile_;  // of the warp's 32 keys
+  const int first_in_tile_;  // first of the warp's 32 keys
   PipelineState values_, transposed_;
 };
 
-// The end of a work tile of prefill_e4m3.cuh: outputs or partial results, and LSE.
+// Epilogue of a work tile of prefill_e4m3.cuh: output or partial results, and LSE.
 
 template <class Tile>
 class PrefillE4m3Epilogue : PrefillResults {
@@ -317,7 +318,8 @@ class PrefillE4m3Epilogue : PrefillResults {
   __device__ PrefillE4m3Epilogue(const AttentionParams& params, const WorkTileRows& rows, int warpgroup)
       : PrefillResults(params, rows, prefill_row<Tile>(warpgroup)) {}
 
-  // After finish_sums(). By all threads of a warp. `partial_idx`: of the plan; -1: the output.
+  // Called after finish_sums() by all threads of a warp. `partial_idx`: partial result of the plan; -1: the
+  // output.
   __device__ __forceinline__ void write(const Rows& rows, float softmax_scale_log2,
                                         const HeadDescales& descales, int partial_idx) const {
     if (partial_idx >= 0) return write_partial(rows, descales, partial_idx);
@@ -344,7 +346,7 @@ class PrefillE4m3Epilogue : PrefillResults {
     }
   }
 
-  // Relative to the row max in units that all work tiles share: kernels that merge know no descales of heads.
+  // Writes row maxima in units common to all work tiles: merge kernels do not apply descales per head.
   __device__ __forceinline__ void write_partial(const Rows& rows, const HeadDescales& descales,
                                                 int partial_idx) const {
 #pragma unroll
@@ -361,7 +363,7 @@ class PrefillE4m3Epilogue : PrefillResults {
     }
   }
 
-  // A lane has four columns of each sixteen.
+  // A lane holds four columns of each group of 16.
   __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float* to) const {
 #pragma unroll
     for (int column_group = 0; column_group < kColumnGroups; ++column_group) {
@@ -373,8 +375,8 @@ class PrefillE4m3Epilogue : PrefillResults {
     }
   }
 
-  // Four lanes of a row transpose what they have of four sixteens, so that each writes a whole one: four
-  // lanes 128 bytes.
+  // The four lanes of a row transpose their parts of four groups of 16 columns, so that each writes a whole
+  // group and four lanes write 128 bytes.
   template <class T>
   __device__ __forceinline__ void write_narrow(const Rows& rows, const float (&out_scale)[2]) const {
 #pragma unroll
@@ -408,7 +410,7 @@ class PrefillE4m3Epilogue : PrefillResults {
   }
 };
 
-// Consumer: one warpgroup, all work tiles. As PrefillConsumer, but for values that come transposed.
+// Consumer: one warpgroup, for all work tiles of the CTA. Like PrefillConsumer, with transposed values.
 template <class Tile>
 class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
   using Shared = PrefillE4m3Shared<Tile>;
@@ -418,7 +420,7 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
   using Rows = PrefillE4m3Rows<Tile>;
 
  public:
-  // `warpgroup`: of the consumers.
+  // `warpgroup`: index among the consumers.
   __device__ PrefillE4m3Consumer(const PrefillParams& params, const Shared& shared, int warpgroup)
       : Base(params, shared, warpgroup),
         cp_async_rows_(params.box_rows == 0),
@@ -439,7 +441,7 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
   }
 
  private:
-  // scale log2(e), for exp2; capped scores have their scale already.
+  // scale log2(e), for exp2; capped scores are already scaled.
   __device__ __forceinline__ float get_softmax_scale_log2(const HeadDescales& descales) const {
     return cuda::get_softmax_scale_log2(params_) * (params_.logit_cap > 0.0f ? 1.0f : descales.scores);
   }
@@ -461,7 +463,7 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
       score<false>(rows, work_tile, descales, first_key);
       rows.make_p(get_softmax_scale_log2(descales), [] {});
       wait_for_keys_or_end(num_tiles > 1);
-      // As PrefillConsumer::add_tiles().
+      // See PrefillConsumer::add_tiles().
       for (int i = 1; i < num_tiles;) {
 #pragma unroll 1
         for (; i < num_tiles && is_plain(full, first_key + Tile::kKeys); ++i)
@@ -478,13 +480,14 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
       release_values();
     }
     rows.finish_sums();
-    // Else the compiler takes the warps of a warpgroup for diverged and serializes every wgmma.
+    // Without this barrier the compiler assumes that the warps of a warpgroup diverge and serializes every
+    // wgmma.
     ptx::barrier_sync(kWarpgroupBarrier + warpgroup_, 128);
     PrefillE4m3Epilogue<Tile>(params_, work_tile_rows(work_tile), warpgroup_)
         .write(rows, get_softmax_scale_log2(descales), descales, work_tile.partial_idx);
   }
 
-  // QK^T of KV tile `i` of num_tiles, which begins at `first_key`, and P V of the one before.
+  // QK^T of KV tile `i` of num_tiles, which begins at `first_key`, and P V of the previous one.
   template <bool kPlain>
   __device__ __forceinline__ void add_tile(Rows& rows, const PrefillWorkTile& work_tile,
                                            const HeadDescales& descales, uint32_t q, int first_key, int i,
@@ -505,12 +508,12 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
     wait_for_keys_or_end(i + 1 < num_tiles);
   }
 
-  // Of a KV tile: without cap and mask.
+  // Returns true for a KV tile without logit cap and mask.
   __device__ __forceinline__ bool is_plain(const KeyRange& full, int first_key) const {
     return params_.logit_cap <= 0.0f && first_key >= full.begin && first_key + Tile::kKeys <= full.end;
   }
 
-  // The stage of K is free; cap, mask and row max.
+  // Releases the stage of K; applies cap and mask and updates the row max.
   template <bool kPlain>
   __device__ __forceinline__ void score(Rows& rows, const PrefillWorkTile& work_tile,
                                         const HeadDescales& descales, int first_key) {
@@ -533,7 +536,7 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
     ptx::mbarrier_wait(shared_.keys_full(keys_.stage), keys_.parity);
     if (cp_async_rows_) ptx::fence_proxy_async();
   }
-  // Waits for the next K; without any, the queries are free.
+  // Waits for the next K; after the last one, releases the queries.
   __device__ __forceinline__ void wait_for_keys_or_end(bool more) {
     if (more)
       wait_for_keys();
@@ -551,8 +554,8 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
     release(shared_.queries_empty(queries_.stage, warpgroup_));
     queries_.advance(Tile::kQueryStages);
   }
-  // In a loop that ends at once, which the compiler does not know: it moves neither exponentials nor the
-  // barrier across one.
+  // Arrives in a loop of one iteration, which the compiler cannot prove: it moves neither exponentials nor
+  // the barrier across a loop.
   __device__ __forceinline__ void arrive_next_if(bool arrives) const {
     int again = params_.num_kv_heads >> 31;
     asm volatile("" : "+r"(again));
@@ -562,7 +565,7 @@ class PrefillE4m3Consumer : PrefillConsumerBase<Tile, PrefillE4m3Shared<Tile>> {
   }
 
   const bool cp_async_rows_, cp_async_queries_;
-  PipelineState queries_, keys_, values_;  // values: transposed
+  PipelineState queries_, keys_, values_;  // values_: stages of V^T
 };
 
 template <class Tile>

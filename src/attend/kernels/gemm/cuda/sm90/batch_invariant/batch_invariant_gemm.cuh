@@ -168,8 +168,8 @@ class BatchInvariantGemmCta {
     }
   }
 
-  // Advances through the stages without multiplying: for a warpgroup without rows, whose arrivals the stages
-  // need.
+  // Advances through the stages without multiplying: for a warpgroup without rows. The stages
+  // require its arrivals.
   __device__ __forceinline__ void skip(PipelineState& state) const {
     for (int i = 0; i < params_.num_k_blocks; ++i) {
       ptx::mbarrier_wait(stages_.full(state.stage), state.parity);

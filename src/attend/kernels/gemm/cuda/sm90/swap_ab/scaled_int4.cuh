@@ -82,7 +82,7 @@ class ScaledInt4 {
     selector_ = 0x4040u | t << 8 | t;  // byte t in both halves
   }
 
-  // Sets row `i` of the two rows of a block to `row` of the weight, whose stages [begin, end) are multiplied.
+  // Sets row `i` of the two rows of a block to `row` of the weight. Its stages [begin, end) are multiplied.
   __device__ __forceinline__ void locate(int block, int i, int row, int begin, int end) {
     scales_[block][i] = row * weight_.scale_columns;
     prefetch_scales(scales_[block][i], begin, end);
@@ -102,7 +102,7 @@ class ScaledInt4 {
       }
   }
 
-  // Selects the group of the loaded stage whose parts are dequantized next.
+  // Selects the group of the loaded stage that is dequantized next.
   __device__ __forceinline__ void use_group(int group) {
     const uint32_t twice = group == 0 ? 0x1010u : 0x3232u;
 #pragma unroll

@@ -16,7 +16,7 @@ namespace attend::kernels::cuda::sm90 {
 // Epilogue: split-K reduction in the cluster, scale, bias, activation and store. A consumer thread holds rows
 // l / 4 and l / 4 + 8 of its warp's 16 and tokens 2 (l % 4) and 2 (l % 4) + 1 of each group of eight tokens:
 // four accumulators per group (wgmma_products.cuh.in). If gated, the two rows are gate and up of one feature.
-// A subtile is two groups of a warp. Subtiles are distributed over the CTAs of the cluster, whose warps add
+// A subtile is two groups of a warp. Subtiles are distributed over the CTAs of the cluster. Their warps add
 // the partial sums from rank 0 on and write the results.
 template <int kWarpgroups, int kTokens>
 class SwapAbEpilogue {

@@ -1,4 +1,4 @@
-// What the configs say of architectures that arrange what others have.
+// Readers of the configs of architectures that combine the parts of other architectures.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +10,7 @@ namespace attend {
 namespace {
 
 using test::attention;
-using test::expect_refused;
+using test::expect_rejected;
 using test::Fields;
 using test::mlp;
 using test::read;
@@ -19,7 +19,7 @@ using test::windows;
 using test::with;
 using testing::ElementsAre;
 
-// rope_set of every layer.
+// rope_set of each layer.
 std::vector<int> rope_sets(const ModelSpec& spec) {
   std::vector<int> sets;
   for (size_t i = 0; i < spec.layers.size(); ++i) sets.push_back(attention(spec, i).rope_set);
@@ -50,15 +50,15 @@ TEST(ReadExaone4, FullLayersHaveNoRopeWhenOthersSlide) {
   EXPECT_THAT(rope_sets(full), ElementsAre(0, 0, 0));
 }
 
-// As LG AI publishes it: the pattern is a word beside layer_types.
+// LG AI publishes the pattern as a string in addition to layer_types.
 TEST(ReadExaone4, AcceptsLayerTypesNextToAPattern) {
   EXPECT_THAT(
       windows(read("Exaone4ForCausalLM",
                    {{"sliding_window_pattern", "\"LLG\""},
                     {"layer_types", R"(["sliding_attention", "sliding_attention", "full_attention"])"}})),
       ElementsAre(4095, 4095, -1));
-  expect_refused({{"sliding_window_pattern", "\"LLG\""}}, ErrorCode::kCorruptFile, {"sliding_window_pattern"},
-                 "Exaone4ForCausalLM");
+  expect_rejected({{"sliding_window_pattern", "\"LLG\""}}, ErrorCode::kCorruptFile,
+                  {"sliding_window_pattern"}, "Exaone4ForCausalLM");
 }
 
 TEST(ReadSmolLm3, EveryFourthLayerHasNoRope) {
@@ -71,8 +71,8 @@ TEST(ReadSmolLm3, EveryFourthLayerHasNoRope) {
                                                   {"use_sliding_window", "true"},
                                                   {"no_rope_layer_interval", "2"}})),
               ElementsAre(-1, 15, -1));
-  expect_refused({{"no_rope_layers", "[1]"}}, ErrorCode::kCorruptFile, {"no_rope_layers", "array of 3"},
-                 "SmolLM3ForCausalLM");
+  expect_rejected({{"no_rope_layers", "[1]"}}, ErrorCode::kCorruptFile, {"no_rope_layers", "array of 3"},
+                  "SmolLM3ForCausalLM");
 }
 
 TEST(ReadOlmo3, ScalesRopeOfFullLayersOnly) {
@@ -101,8 +101,8 @@ TEST(ReadGranite, DividesTheResidualByTheSublayerMultiplier) {
   EXPECT_FLOAT_EQ(attention(spec).scale, 0.015625f);
   EXPECT_FLOAT_EQ(spec.final_logit_scale, 0.125f);
   EXPECT_FLOAT_EQ(attention(read("GraniteForCausalLM")).scale, 1.0f) << "transformers' default";
-  expect_refused({{"residual_multiplier", "1e-9"}}, ErrorCode::kCorruptFile,
-                 {"residual_multiplier", "1 / 65536"}, "GraniteForCausalLM");
+  expect_rejected({{"residual_multiplier", "1e-9"}}, ErrorCode::kCorruptFile,
+                  {"residual_multiplier", "1 / 65536"}, "GraniteForCausalLM");
 }
 
 constexpr const char* kMinistralRope =
@@ -115,7 +115,7 @@ TEST(ReadMinistral3, ScalesQueriesFromPositionZero) {
   EXPECT_FLOAT_EQ(attention(spec).temperature.floor_scale, 16.0f);
   EXPECT_EQ(attention(spec).temperature.first, 0);
   EXPECT_EQ(spec.ropes[0].type, RopeType::kYarn);
-  expect_refused({}, ErrorCode::kCorruptFile, {"rope_parameters"}, "Ministral3ForCausalLM");
+  expect_rejected({}, ErrorCode::kCorruptFile, {"rope_parameters"}, "Ministral3ForCausalLM");
 }
 
 TEST(ReadMistral3, ReadsTheNamedTextModel) {
@@ -131,8 +131,8 @@ TEST(ReadMistral3, ReadsTheNamedTextModel) {
   const ModelSpec ministral =
       read_text(std::string(R"({"model_type": "ministral3", "rope_parameters": )") + kMinistralRope + "}");
   EXPECT_FLOAT_EQ(attention(ministral).temperature.slope, 0.1f);
-  expect_refused({{"text_config", R"({"model_type": "mistral4"})"}}, ErrorCode::kUnsupported,
-                 {"model_type", "mistral4", "ministral3"}, "Mistral3ForConditionalGeneration");
+  expect_rejected({{"text_config", R"({"model_type": "mistral4"})"}}, ErrorCode::kUnsupported,
+                  {"model_type", "mistral4", "ministral3"}, "Mistral3ForConditionalGeneration");
 }
 
 TEST(ReadQwenVl, FindsDecoderFieldsNestedOrFlat) {
@@ -149,7 +149,7 @@ TEST(ReadQwenVl, FindsDecoderFieldsNestedOrFlat) {
                                   "max_position_embeddings": 128})"}});
   EXPECT_EQ(nested.hidden_size, 32);
   EXPECT_EQ(nested.num_layers(), 1);
-  expect_refused({}, ErrorCode::kCorruptFile, {"text_config"}, "Qwen3VLForConditionalGeneration");
+  expect_rejected({}, ErrorCode::kCorruptFile, {"text_config"}, "Qwen3VLForConditionalGeneration");
 }
 
 TEST(ReadOlmoe, RejectsClipQkv) {
@@ -157,8 +157,8 @@ TEST(ReadOlmoe, RejectsClipQkv) {
   const ModelSpec spec = read("OlmoeForCausalLM", with(fields, {{"clip_qkv", "null"}}));
   EXPECT_EQ(experts_of(spec, 0).rule.weights_of, kernels::RouterWeights::kAllExperts);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kToken);
-  expect_refused(with(fields, {{"clip_qkv", "8.0"}}), ErrorCode::kUnsupported, {"clip_qkv"},
-                 "OlmoeForCausalLM");
+  expect_rejected(with(fields, {{"clip_qkv", "8.0"}}), ErrorCode::kUnsupported, {"clip_qkv"},
+                  "OlmoeForCausalLM");
 }
 
 TEST(ReadMiniMaxM2, RotatesRotaryDimDimensions) {
@@ -168,8 +168,8 @@ TEST(ReadMiniMaxM2, RotatesRotaryDimDimensions) {
   EXPECT_TRUE(experts_of(spec, 0).correction);
   EXPECT_EQ(experts_of(spec, 0).rule.scores, kernels::RouterScores::kSigmoid);
   EXPECT_EQ(read("MiniMaxM2ForCausalLM", fields).ropes[0].rotary_dim, 32);
-  expect_refused(with(fields, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
-                 {"scoring_func", "softmax", "sigmoid"}, "MiniMaxM2ForCausalLM");
+  expect_rejected(with(fields, {{"scoring_func", "\"softmax\""}}), ErrorCode::kUnsupported,
+                  {"scoring_func", "softmax", "sigmoid"}, "MiniMaxM2ForCausalLM");
 }
 
 TEST(ReadGlm4Moe, HasDeepSeekExpertsAfterADenseLayer) {
@@ -198,17 +198,18 @@ TEST(ReadGlm4MoeLite, ListsWhichLayersHaveExperts) {
   EXPECT_EQ(mla.nope_dim, 192);
   EXPECT_EQ(mla.v_dim, 256);
   EXPECT_EQ(mla.q_lora_rank, 768);
-  EXPECT_TRUE(std::holds_alternative<GatedMlpSpec>(read(kName, fields).layers[0].mlp)) << "dense by default";
-  expect_refused(with(fields, {{"mlp_layer_types", R"(["sparse", "dense"])"}}), ErrorCode::kCorruptFile,
-                 {"mlp_layer_types", "array of 3"}, kName);
+  EXPECT_TRUE(std::holds_alternative<GatedMlpSpec>(read(kName, fields).layers[0].mlp))
+      << "layer 0 is dense by default";
+  expect_rejected(with(fields, {{"mlp_layer_types", R"(["sparse", "dense"])"}}), ErrorCode::kCorruptFile,
+                  {"mlp_layer_types", "array of 3"}, kName);
 }
 
 TEST(ReadInternLm3, AcceptsBothNamesOfItsFlags) {
   EXPECT_TRUE(attention(read("InternLM3ForCausalLM", {{"qkv_bias", "true"}, {"bias", "true"}})).output_bias);
   EXPECT_TRUE(
       attention(read("InternLM3ForCausalLM", {{"attention_bias", "true"}, {"mlp_bias", "true"}})).qkv_bias);
-  expect_refused({{"qkv_bias", "true"}}, ErrorCode::kUnsupported, {"qkv_bias", "bias"},
-                 "InternLM3ForCausalLM");
+  expect_rejected({{"qkv_bias", "true"}}, ErrorCode::kUnsupported, {"qkv_bias", "bias"},
+                  "InternLM3ForCausalLM");
 }
 
 }  // namespace

@@ -1,0 +1,259 @@
+#include "attend/grammar/grammar_process.h"
+
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace attend {
+
+using grammar_worker::Message;
+using grammar_worker::Order;
+using grammar_worker::Status;
+
+GrammarHub::GrammarHub(const GrammarLimits& its_limits, grammar_worker::Setup setup)
+    : limits(its_limits), setup_(std::move(setup)), wake_file_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+GrammarHub::~GrammarHub() { close(wake_file_); }
+
+void GrammarHub::wake() const noexcept {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t num_written = write(wake_file_, &one, sizeof one);
+}
+
+bool GrammarHub::send_fork(uint32_t id, GrammarKind kind, int socket) {
+  const std::string bytes = grammar_worker::to_bytes(
+      {.kind = static_cast<uint32_t>(Order::kFork), .id = id, .number = static_cast<int64_t>(kind)}, "");
+  iovec part{.iov_base = const_cast<char*>(bytes.data()), .iov_len = bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  message.msg_controllen = sizeof control;
+  cmsghdr* const attached = CMSG_FIRSTHDR(&message);
+  attached->cmsg_level = SOL_SOCKET;
+  attached->cmsg_type = SCM_RIGHTS;
+  attached->cmsg_len = CMSG_LEN(sizeof(int));
+  std::memcpy(CMSG_DATA(attached), &socket, sizeof socket);
+  return sendmsg(program_->socket(), &message, MSG_NOSIGNAL) == std::ssize(bytes);
+}
+
+int GrammarHub::fork_process(uint32_t id, GrammarKind kind) {
+  int sockets[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sockets) != 0)
+    attend::fail(ErrorCode::kUnsupported, "grammars: no socket for their process: ", std::strerror(errno));
+  bool sent = false;
+  try {
+    const std::lock_guard lock(program_mutex_);
+    // The program may have been killed, for example by the system when memory ran out: it is started again.
+    for (int attempt = 0; attempt < 2 && !sent; ++attempt) {
+      if (!program_) {
+        program_ = std::make_unique<GrammarProgram>();
+        const std::string setup =
+            grammar_worker::to_bytes({.kind = static_cast<uint32_t>(Order::kStart)}, setup_.to_text());
+        sent = grammar_worker::write_bytes(program_->socket(), setup);
+      }
+      sent = send_fork(id, kind, sockets[1]);
+      if (!sent) program_.reset();
+    }
+  } catch (...) {
+    close(sockets[0]);
+    close(sockets[1]);
+    throw;
+  }
+  close(sockets[1]);
+  if (sent) return sockets[0];
+  close(sockets[0]);
+  attend::fail(ErrorCode::kUnsupported, "grammars: their process ended unexpectedly");
+}
+
+void GrammarHub::kill_process(uint32_t id) noexcept {
+  try {
+    const std::lock_guard lock(program_mutex_);
+    if (!program_) return;
+    grammar_worker::write_bytes(
+        program_->socket(),
+        grammar_worker::to_bytes({.kind = static_cast<uint32_t>(Order::kKill), .id = id}, ""));
+  } catch (const std::bad_alloc&) {  // it ends when it reads from its closed socket
+  }
+}
+
+// Mask of one text.
+class ProcessMask final : public TokenMask {
+ public:
+  ProcessMask(std::shared_ptr<GrammarProcess> process, uint32_t id) : process_(std::move(process)), id_(id) {}
+  ~ProcessMask() override {
+    const std::lock_guard lock(process_->hub_->mutex);
+    process_->states_.erase(id_);
+    if (!begun_ || process_->error_) return;
+    try {
+      process_->send(Order::kDrop, id_, 0);
+    } catch (const std::bad_alloc&) {  // the process keeps the state of a mask
+    }
+  }
+
+  bool ready() override {
+    const std::lock_guard lock(process_->hub_->mutex);
+    return is_ready();
+  }
+
+  bool wait_for(std::chrono::microseconds timeout) override {
+    std::unique_lock lock(process_->hub_->mutex);
+    return process_->hub_->changed.wait_for(lock, timeout, [&] { return is_ready(); });
+  }
+
+  bool fill(std::span<uint32_t> words) override {
+    std::unique_lock lock(process_->hub_->mutex);
+    process_->hub_->changed.wait(lock, [&] { return is_ready(); });
+    throw_error();
+    if (state().any) return false;
+    const std::vector<uint32_t>& mask = state().words;
+    std::ranges::fill(words, 0);
+    std::copy_n(mask.begin(), std::min(mask.size(), words.size()), words.begin());
+    return true;
+  }
+
+  void accept(int32_t token_id) override {
+    const std::lock_guard lock(process_->hub_->mutex);
+    throw_error();
+    GrammarProcess::State& state = this->state();
+    const auto token = static_cast<size_t>(token_id);
+    const bool allowed =
+        state.any || (token / 32 < state.words.size() && (state.words[token / 32] >> (token % 32) & 1) != 0);
+    if (!allowed) attend::fail(ErrorCode::kInternal, "token ", token_id, " does not fit the grammar");
+    state.ready = false;
+    begun_ = true;
+    process_->send(Order::kAccept, id_, token_id);
+  }
+
+  std::shared_ptr<TokenMask> fork() const override { return process_->make_mask(); }
+
+ private:
+  GrammarProcess::State& state() const { return process_->states_.at(id_); }
+  bool is_ready() const { return process_->error_ || state().ready; }
+  void throw_error() const {
+    if (process_->error_) throw Error(*process_->error_);
+  }
+
+  const std::shared_ptr<GrammarProcess> process_;
+  const uint32_t id_;
+  bool begun_ = false;  // the process has a state for it
+};
+
+GrammarProcess::GrammarProcess(std::shared_ptr<GrammarHub> hub, uint32_t id, const Grammar& grammar,
+                               GrammarClock::time_point deadline)
+    : hub_(std::move(hub)), id_(id), kind_(grammar.kind), compile_deadline_(deadline) {
+  socket_ = hub_->fork_process(id_, grammar.kind);
+  send(Order::kCompile, 0, static_cast<int64_t>(grammar.kind), grammar.text);
+}
+
+GrammarProcess::~GrammarProcess() {
+  if (socket_ < 0) return;
+  close(socket_);
+  hub_->kill_process(id_);
+}
+
+std::shared_ptr<TokenMask> GrammarProcess::make_mask() {
+  const std::lock_guard lock(hub_->mutex);
+  const uint32_t id = hub_->next_id++;
+  states_.emplace(id, first_);
+  return std::make_shared<ProcessMask>(shared_from_this(), id);
+}
+
+void GrammarProcess::send(Order order, uint32_t id, int64_t number, std::string_view text) {
+  outgoing_ +=
+      grammar_worker::to_bytes({.kind = static_cast<uint32_t>(order), .id = id, .number = number}, text);
+  if (order != Order::kDrop && num_awaited_++ == 0) progress_ = GrammarClock::now();
+  send_rest();
+  // The thread that polls has to watch a time limit or the rest.
+  hub_->wake();
+}
+
+void GrammarProcess::send_rest() {
+  while (!outgoing_.empty() && socket_ >= 0) {
+    const ssize_t num_sent = ::send(socket_, outgoing_.data(), outgoing_.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (num_sent < 0 && errno == EINTR) continue;
+    if (num_sent <= 0) return;  // receive() sees a closed socket
+    outgoing_.erase(0, static_cast<size_t>(num_sent));
+  }
+}
+
+void GrammarProcess::receive() {
+  char bytes[64 << 10];
+  while (socket_ >= 0) {
+    const ssize_t num_read = recv(socket_, bytes, sizeof bytes, MSG_DONTWAIT);
+    if (num_read < 0 && errno == EINTR) continue;
+    if (num_read < 0 && errno == EAGAIN) break;
+    if (num_read <= 0) {
+      fail(Error(ErrorCode::kInvalidArgument,
+                 std::string(to_string(kind_)) + ": its process ended: it needs more than " +
+                     std::to_string(hub_->limits.memory_bytes >> 20) +
+                     " MiB of memory, or is nested too deeply; expected a simpler one"));
+      break;
+    }
+    incoming_.append(bytes, static_cast<size_t>(num_read));
+  }
+  for (Message message; grammar_worker::take_message(incoming_, message);) receive(message);
+}
+
+Error GrammarProcess::error_of(const Message& message) const {
+  if (static_cast<Status>(message.header.kind) == Status::kFailed)
+    return {static_cast<ErrorCode>(message.header.number), message.text};
+  return {ErrorCode::kInvalidArgument, std::string(to_string(kind_)) + ": needs more than " +
+                                           std::to_string(hub_->limits.memory_bytes >> 20) +
+                                           " MiB of memory; expected a simpler one"};
+}
+
+void GrammarProcess::receive(const Message& message) {
+  if (error_) return;
+  --num_awaited_;
+  progress_ = GrammarClock::now();
+  const auto status = static_cast<Status>(message.header.kind);
+  if (status == Status::kFailed || status == Status::kOutOfMemory) return fail(error_of(message));
+  const auto read = [&](State& state) {
+    state.ready = true;
+    state.any = status == Status::kAny;
+    state.words.resize(message.text.size() / sizeof(uint32_t));
+    std::memcpy(state.words.data(), message.text.data(), state.words.size() * sizeof(uint32_t));
+  };
+  if (!std::exchange(compiled_, true)) {
+    num_bytes_ = static_cast<size_t>(message.header.number);
+    return read(first_);
+  }
+  if (const auto found = states_.find(message.header.id); found != states_.end()) read(found->second);
+  hub_->changed.notify_all();
+}
+
+void GrammarProcess::fail(const Error& error) {
+  if (error_) return;
+  error_ = error;
+  num_awaited_ = 0;
+  outgoing_.clear();
+  if (socket_ >= 0) close(std::exchange(socket_, -1));
+  hub_->kill_process(id_);
+  hub_->changed.notify_all();
+}
+
+std::optional<GrammarClock::time_point> GrammarProcess::deadline() const {
+  if (num_awaited_ == 0 || error_) return std::nullopt;
+  return compiled_ ? progress_ + hub_->limits.mask_time : compile_deadline_;
+}
+
+void GrammarProcess::check_time(GrammarClock::time_point now) {
+  const auto limit = deadline();
+  if (!limit || now < *limit) return;
+  if (!compiled_)
+    return fail(Error(ErrorCode::kInvalidArgument, std::string(to_string(kind_)) + ": not compiled within " +
+                                                       std::to_string(hub_->limits.compile_time.count()) +
+                                                       " ms; expected a simpler one"));
+  fail(Error(ErrorCode::kInvalidArgument,
+             std::string(to_string(kind_)) + ": the mask of a token was not computed within " +
+                 std::to_string(hub_->limits.mask_time.count()) + " ms; expected a simpler one"));
+}
+
+}  // namespace attend

@@ -1,0 +1,206 @@
+#include "attend/serve/formats/choose_format.h"
+
+#include <algorithm>
+#include <ctime>
+#include <optional>
+
+#include "attend/base/error.h"
+
+namespace attend::serve {
+namespace {
+
+constexpr std::string_view kQuestion = "attend asks this", kThought = "attend thinks this",
+                           kAnswer = "attend answers this";
+constexpr std::string_view kTool = "probe_weather", kValue = "Zagreb";
+
+std::optional<std::string> rendered(const ChatTemplate& chat, const Json& variables, bool prompt) {
+  try {
+    std::string text;
+    for (const ChatTemplate::Part& part : chat.render(variables.dump(), prompt, std::time_t{0}))
+      text += part.text;
+    return text;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+Json probe_tools() {
+  return Json::parse(R"([{"type": "function", "function": {"name": "probe_weather", "description": "Weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string", "description": "City."},
+    "days": {"type": "integer", "description": "Days."}}, "required": ["city", "days"]}}}])");
+}
+
+Json question() { return {{"role", "user"}, {"content", std::string(kQuestion)}}; }
+
+Json probe_call() {
+  const Json function = {{"name", std::string(kTool)}, {"arguments", R"({"city": "Zagreb", "days": 3})"}};
+  return {{"id", "abcdefgh1"}, {"type", "function"}, {"function", function}};
+}
+
+Json probe_result() {
+  return {
+      {"role", "tool"}, {"tool_call_id", "abcdefgh1"}, {"name", std::string(kTool)}, {"content", "sunny"}};
+}
+
+// Returns a marker for messages, without line breaks.
+std::string shown(std::string_view marker) {
+  return std::string(marker.substr(0, marker.find_last_not_of('\n') + 1));
+}
+
+// Returns the text of the assistant's turn: after the header that precedes every answer.
+std::optional<std::string> rendered_call(const ChatTemplate& chat) {
+  const Json tools = probe_tools();
+  const Json turn_of_calls = {
+      {"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({probe_call()})}};
+  const Json messages = Json::array({question(), turn_of_calls, probe_result()});
+  const auto text = rendered(chat, {{"messages", messages}, {"tools", tools}}, false);
+  if (!text) return std::nullopt;
+  const size_t asked = text->rfind(kQuestion), called = text->rfind(kValue);
+  if (asked == text->npos || called == text->npos || called < asked) return std::nullopt;
+  // The prompt for an answer ends where the turn begins, except for tags that it opens.
+  std::string turn = text->substr(asked + kQuestion.size());
+  const auto prompt = rendered(chat, {{"messages", Json::array({question()})}, {"tools", tools}}, true);
+  const size_t at = prompt ? prompt->rfind(kQuestion) : std::string::npos;
+  if (at == std::string::npos) return turn;
+  const std::string header = prompt->substr(at + kQuestion.size());
+  size_t common = 0;
+  while (common < std::min(header.size(), turn.size()) && header[common] == turn[common]) ++common;
+  // The common text may end within a marker.
+  const size_t bracket = turn.substr(0, common).find_last_of("<[");
+  if (common < header.size() && bracket != std::string::npos &&
+      turn.substr(bracket, common - bracket).find_first_of(">]") == std::string::npos)
+    common = bracket;
+  return turn.substr(common);
+}
+
+// Returns the number of bytes of text before the known call, or no value if the format does not read it.
+std::optional<size_t> text_before_call(const ToolFormat& format, std::string_view turn) {
+  const Json tools = probe_tools();
+  const std::vector<Tool> known = {{std::string(kTool), tools[0]["function"]["parameters"]}};
+  const std::unique_ptr<AnswerParser> parser = make_call_parser(format, known);
+  AnswerParts parts;
+  parser->push(turn, parts);
+  parser->finish(parts, /*complete=*/true);
+  size_t num_text = 0;
+  const std::vector<AnswerPart>& all = parts.all();
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (all[i].kind != AnswerPart::Kind::kCall) {
+      num_text += all[i].text.size();
+      continue;
+    }
+    const Json arguments = i + 1 < all.size() ? Json::parse(all[i + 1].text, nullptr, false) : Json();
+    if (arguments == Json{{"city", std::string(kValue)}, {"days", 3}}) return num_text;
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+std::string without_spaces(std::string text) {
+  std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+  return text;
+}
+
+// Returns true if the turn contains the call as the format's grammar writes it, apart from spaces.
+bool is_canonical(const ToolFormat& format, std::string_view turn) {
+  const ToolFormat::Written& written = format.written;
+  const std::string call = std::string(written.before) + std::string(written.begin) + std::string(kTool) +
+                           std::string(written.middle);
+  return without_spaces(std::string(turn)).find(without_spaces(call)) != std::string::npos;
+}
+
+std::string names_of(const std::vector<const ToolFormat*>& formats) {
+  std::string names;
+  for (const ToolFormat* format : formats) names += (names.empty() ? "" : ", ") + std::string(format->name());
+  return names;
+}
+
+// Markers without which a text does not describe the format.
+std::vector<std::string_view> markers_of(const ToolFormat& format) {
+  std::vector<std::string_view> markers(format.opens.begin(), format.opens.end());
+  markers.resize(std::min<size_t>(markers.size(), 1));
+  for (const std::string_view marker : {format.name_open, format.tags.key_open})
+    if (!marker.empty() && std::ranges::find(markers, marker) == markers.end()) markers.push_back(marker);
+  return markers;
+}
+
+// Returns the formats with the most markers among those with all markers in the instructions for tools.
+std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
+  const auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
+  const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);
+  std::vector<const ToolFormat*> found;
+  if (!with || with == without) return found;
+  size_t most = 0;
+  for (const ToolFormat& format : tool_formats()) {
+    const std::vector<std::string_view> markers = markers_of(format);
+    if (format.at_start || !std::ranges::all_of(markers, [&](std::string_view marker) {
+          return with->find(marker) != std::string::npos;
+        }))
+      continue;
+    if (markers.size() > most) found.clear();
+    most = std::max(most, markers.size());
+    if (markers.size() == most) found.push_back(&format);
+  }
+  return found;
+}
+
+}  // namespace
+
+ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat) {
+  std::vector<const ToolFormat*> found;
+  std::string how = "reads the call that the chat template renders";
+  if (const auto turn = rendered_call(chat)) {
+    size_t least = std::string::npos;
+    for (const ToolFormat& format : tool_formats()) {
+      const auto num_text = text_before_call(format, *turn);
+      if (!num_text || *num_text > least) continue;
+      if (*num_text < least) found.clear();
+      least = *num_text;
+      found.push_back(&format);
+    }
+    // Parsers accept more than their models write.
+    const auto is_not_canonical = [&](const ToolFormat* format) { return !is_canonical(*format, *turn); };
+    if (!std::ranges::all_of(found, is_not_canonical)) std::erase_if(found, is_not_canonical);
+    if (found.empty()) return {nullptr, "no known format reads the call that the chat template renders"};
+  } else {
+    found = described_formats(chat);
+    how = "is described by the chat template";
+    if (found.empty())
+      return {nullptr, "the chat template neither renders a call nor describes a known format"};
+  }
+  if (found.size() > 1) return {nullptr, "several formats fit the chat template: " + names_of(found)};
+  return {found.front(), std::string(found.front()->name()) + " " + how};
+}
+
+ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat) {
+  Json answer = {{"role", "assistant"}, {"content", std::string(kAnswer)}};
+  Json call = {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({probe_call()})}};
+  for (const char* name : {"reasoning_content", "reasoning", "thinking"})
+    answer[name] = call[name] = std::string(kThought);
+  // Some templates render reasoning only before calls, and some only if it is enabled.
+  const Json switches = {{"enable_thinking", true}, {"thinking", true}, {"tools", probe_tools()}};
+  const auto conversation = [&](const Json& messages) {
+    Json variables = switches;
+    variables["messages"] = messages;
+    return variables;
+  };
+  const auto texts = {rendered(chat, conversation(Json::array({question(), answer})), false),
+                      rendered(chat, conversation(Json::array({question(), call, probe_result()})), false)};
+  const auto prompt = rendered(chat, conversation(Json::array({question()})), true);
+  for (const ReasoningFormat& format : reasoning_formats()) {
+    for (const auto& text : texts) {
+      const size_t thought = text ? text->rfind(kThought) : std::string::npos;
+      if (thought == std::string::npos) continue;
+      const std::string_view all = *text;
+      const size_t open = all.rfind(format.open, thought);
+      if (open != all.npos && all.find_first_not_of(" \n", open + format.open.size()) == thought &&
+          all.find(format.close, thought) != all.npos)
+        return {&format, "the chat template renders reasoning between " + shown(format.open) + " and " +
+                             shown(format.close)};
+    }
+    if (prompt && opens_reasoning(format, *prompt))
+      return {&format, "the chat template opens " + shown(format.open)};
+  }
+  return {nullptr, "the chat template renders no reasoning"};
+}
+
+}  // namespace attend::serve

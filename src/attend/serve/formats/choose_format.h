@@ -1,0 +1,25 @@
+// Choice of a model's formats by evidence: a conversation with a known call and known reasoning is rendered
+// by the model's chat template, and the formats that read it back are candidates.
+#pragma once
+
+#include <string>
+
+#include "attend/serve/formats/reasoning.h"
+#include "attend/serve/formats/tool_format.h"
+#include "attend/text/chat_template/chat_template.h"
+
+namespace attend::serve {
+
+struct ToolChoiceByTemplate {
+  const ToolFormat* format = nullptr;  // null: no format or several
+  std::string reason;                  // for the log, and for errors of requests with tools
+};
+struct ReasoningChoiceByTemplate {
+  const ReasoningFormat* format = nullptr;  // null: the template has no reasoning that attend reads
+  std::string reason;
+};
+
+ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat);
+ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat);
+
+}  // namespace attend::serve

@@ -1,0 +1,82 @@
+// Formats are found from renderings of chat templates.
+#include "attend/serve/formats/choose_format.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+namespace attend::serve {
+namespace {
+
+using ::testing::HasSubstr;
+
+ChatTemplate template_of(const std::string& source) {
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "choose_format.jinja";
+  std::ofstream(path) << source;
+  return *ChatTemplate::find(ATTEND_SOURCE_DIR "/tests/data/chat_templates", path.string());
+}
+
+// Template that writes calls by `call`, with the variable f for a function.
+ChatTemplate calling(const std::string& call, const std::string& before = "", const std::string& after = "") {
+  return template_of("{% for m in messages %}<|{{ m.role }}|>" + before +
+                     "{{ m.content }}{% for c in m.tool_calls or [] %}{% set f = c.function %}" + call +
+                     "{% endfor %}" + after + "<|end|>\n{% endfor %}" +
+                     "{% if add_generation_prompt %}<|assistant|>{% endif %}");
+}
+
+std::string chosen(const ChatTemplate& chat) {
+  const ToolChoiceByTemplate choice = choose_tool_format(chat);
+  EXPECT_FALSE(choice.reason.empty());
+  return choice.format ? std::string(choice.format->name()) : "none: " + choice.reason;
+}
+
+TEST(ChooseToolFormat, ReadsTheCallThatATemplateRenders) {
+  EXPECT_EQ(chosen(calling("<tool_call>\n{\"name\": \"{{ f.name }}\", \"arguments\": {{ f.arguments | tojson "
+                           "}}}\n</tool_call>")),
+            "qwen25");
+  EXPECT_EQ(chosen(calling("<tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments | items "
+                           "%}<parameter={{ k }}>\n{{ v }}\n"
+                           "</parameter>\n{% endfor %}</function>\n</tool_call>")),
+            "qwen3_coder");
+  EXPECT_EQ(chosen(calling("<seed:tool_call>\n<function={{ f.name }}>\n{% for k, v in f.arguments | items "
+                           "%}<parameter={{ k }}>{{ v }}"
+                           "</parameter>\n{% endfor %}</function>\n</seed:tool_call>")),
+            "seed_oss");
+  EXPECT_EQ(chosen(calling("<tool_call>{{ f.name }}{% for k, v in f.arguments | items %}<arg_key>{{ k "
+                           "}}</arg_key><arg_value>{{ v }}"
+                           "</arg_value>{% endfor %}</tool_call>")),
+            "glm47");
+  EXPECT_EQ(chosen(calling("[TOOL_CALLS]{{ f.name }}[ARGS]{{ f.arguments | tojson }}")), "mistral");
+  EXPECT_EQ(chosen(calling("{\"name\": \"{{ f.name }}\", \"parameters\": {{ f.arguments | tojson }}}")),
+            "llama3");
+}
+
+TEST(ChooseToolFormat, ReadsInstructionsIfATemplateRendersNoCalls) {
+  EXPECT_EQ(chosen(template_of("{% if tools %}Write <tool_call>\n<function=NAME>\n<parameter=KEY>{% endif "
+                               "%}{{ messages[0].content }}")),
+            "qwen3_coder");
+}
+
+TEST(ChooseToolFormat, ReportsWhyThereIsNone) {
+  EXPECT_THAT(chosen(template_of("{{ messages[0].content }}")), HasSubstr("neither renders a call"));
+  EXPECT_THAT(chosen(calling("<<call {{ f.name }} {{ f.arguments }}>>")), HasSubstr("no known format"));
+}
+
+TEST(ChooseReasoningFormat, FindsTheTagsAroundReasoning) {
+  const auto choose = [](const std::string& source) {
+    const ReasoningChoiceByTemplate choice = choose_reasoning_format(template_of(source));
+    return choice.format ? choice.format->name() : std::string_view("none");
+  };
+  EXPECT_EQ(choose("{% for m in messages %}{% if m.reasoning_content %}[THINK]{{ m.reasoning_content "
+                   "}}[/THINK]{% endif %}"
+                   "{{ m.content }}{% endfor %}"),
+            "mistral");
+  EXPECT_EQ(choose("{{ messages[0].content }}{% if add_generation_prompt %}<seed:think>\n{% endif %}"),
+            "seed_oss");
+  EXPECT_EQ(choose("{% for m in messages %}{{ m.content }}{% endfor %}"), "none");
+}
+
+}  // namespace
+}  // namespace attend::serve

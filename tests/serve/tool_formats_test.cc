@@ -1,0 +1,316 @@
+// Every record of a tool-call format: its parser reads what its grammar writes, whole, cut off and in any
+// pieces.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <set>
+
+#include "attend/base/error.h"
+#include "attend/serve/formats/reasoning.h"
+#include "attend/serve/formats/tag_arguments.h"
+#include "attend/serve/formats/tool_format.h"
+
+namespace attend::serve::tool_formats_test {
+namespace {
+
+using ::testing::HasSubstr;
+using Kind = AnswerPart::Kind;
+
+const std::vector<Tool>& test_tools() {
+  static const std::vector<Tool> all = {
+      {"get_weather", Json::parse(R"({"type": "object", "properties": {"city": {"type": "string"},
+         "days": {"type": "integer"}, "deep": {"type": "boolean"}}})")},
+      {"now", Json::object()}};
+  return all;
+}
+
+// An answer as clients see it.
+struct Answer {
+  std::string text, reasoning;
+  std::vector<std::pair<std::string, std::string>> calls;
+  bool operator==(const Answer&) const = default;
+};
+
+void add(const AnswerParts& parts, Answer& answer) {
+  for (const AnswerPart& part : parts.all()) {
+    if (part.kind == Kind::kText) answer.text += part.text;
+    if (part.kind == Kind::kReasoning) answer.reasoning += part.text;
+    if (part.kind == Kind::kCall) answer.calls.emplace_back(part.text, "");
+    if (part.kind == Kind::kArguments) answer.calls.at(answer.calls.size() - 1).second += part.text;
+  }
+}
+
+Answer read(AnswerParser& parser, const std::vector<std::string>& pieces, bool complete) {
+  Answer answer;
+  AnswerParts parts;
+  for (const std::string& piece : pieces) {
+    parts.clear();
+    parser.push(piece, parts);
+    add(parts, answer);
+  }
+  parts.clear();
+  parser.finish(parts, complete);
+  add(parts, answer);
+  return answer;
+}
+
+Answer read(const ToolFormat& format, const std::vector<std::string>& pieces, bool complete = true) {
+  return read(*make_call_parser(format, test_tools()), pieces, complete);
+}
+Answer read(const std::string& format, const std::string& text) {
+  return read(parse_tool_format(format), {text});
+}
+
+std::vector<std::string> bytes_of(const std::string& text) {
+  std::vector<std::string> bytes;
+  for (const char byte : text) bytes.emplace_back(1, byte);
+  return bytes;
+}
+
+std::string parameter(const ToolFormat::Tags& tags, std::string_view key, std::string_view value) {
+  const std::string_view quote = tags.key_open.ends_with('"') ? "\"" : "";
+  const std::string_view line = tags.lines ? "\n" : "";
+  std::string text;
+  for (const std::string_view part : {tags.key_open, key, quote, tags.key_close, tags.value_open, line, value,
+                                      line, tags.value_close, std::string_view("\n")})
+    text += part;
+  return text;
+}
+
+// Arguments of get_weather in the format's notation.
+std::string written_arguments(const ToolFormat& format) {
+  switch (format.arguments) {
+    case ToolFormat::Arguments::kJson:
+      return R"({"city": "Köln \"2\"", "days": 3, "deep": true})";
+    case ToolFormat::Arguments::kTags:
+      return parameter(format.tags, "city", "Köln \"2\"") + parameter(format.tags, "days", "3") +
+             parameter(format.tags, "deep", "True");
+    case ToolFormat::Arguments::kKeyword:
+      return R"(city='Köln "2"', days=3, deep=True)";
+    case ToolFormat::Arguments::kQuoted:
+      return R"({city:<|"|>Köln "2"<|"|>,days:3,deep:true})";
+  }
+  return {};
+}
+
+std::string written_call(const ToolFormat& format, std::string_view tool, const std::string& arguments) {
+  const ToolFormat::Written& written = format.written;
+  return std::string(written.begin) + std::string(tool) + std::string(written.middle) + arguments +
+         std::string(written.end);
+}
+
+std::string two_calls(const ToolFormat& format) {
+  const bool braces =
+      format.arguments == ToolFormat::Arguments::kJson || format.arguments == ToolFormat::Arguments::kQuoted;
+  const ToolFormat::Written& written = format.written;
+  return std::string(written.before) + written_call(format, "get_weather", written_arguments(format)) +
+         std::string(written.between) + written_call(format, "now", braces ? "{}" : "") +
+         std::string(written.after);
+}
+
+std::vector<std::string> test_texts(const ToolFormat& format) {
+  std::vector<std::string> texts = {two_calls(format), "", " Only text < [ ", "é"};
+  if (!format.at_start && format.structure != ToolFormat::Structure::kChannels)
+    texts.push_back("Let me look.\n\n" + two_calls(format));
+  std::string unknown = two_calls(format);
+  unknown.replace(unknown.find("get_weather"), 11, "send_a_mail");
+  texts.push_back(unknown);
+  return texts;
+}
+
+TEST(ToolFormats, ReadWhatTheirGrammarsWrite) {
+  for (const ToolFormat& format : tool_formats()) {
+    SCOPED_TRACE(format.name());
+    const Answer answer = read(format, {two_calls(format)});
+    EXPECT_EQ(answer.text, "");
+    ASSERT_EQ(answer.calls.size(), 2u) << two_calls(format);
+    EXPECT_EQ(answer.calls[0].first, "get_weather");
+    EXPECT_EQ(Json::parse(answer.calls[0].second, nullptr, false),
+              Json::parse(R"({"city": "Köln \"2\"", "days": 3, "deep": true})"))
+        << answer.calls[0].second;
+    EXPECT_EQ(answer.calls[1], std::pair(std::string("now"), std::string("{}")));
+  }
+}
+
+TEST(ToolFormats, AcceptTextBeforeCalls) {
+  for (const ToolFormat& format : tool_formats()) {
+    if (format.at_start || format.structure == ToolFormat::Structure::kChannels) continue;
+    SCOPED_TRACE(format.name());
+    const Answer answer = read(format, {"Let me look.\n\n" + two_calls(format)});
+    EXPECT_EQ(answer.text, "Let me look.");
+    EXPECT_EQ(answer.calls.size(), 2u);
+  }
+}
+
+TEST(ToolFormats, DoNotDependOnWhereTheTextIsSplit) {
+  for (const ToolFormat& format : tool_formats())
+    for (const std::string& text : test_texts(format))
+      for (const bool complete : {true, false}) {
+        SCOPED_TRACE(std::string(format.name()) + ": " + text);
+        const Answer whole = read(format, {text}, complete);
+        ASSERT_EQ(read(format, bytes_of(text), complete), whole);
+        for (size_t at = 1; at < text.size(); ++at)
+          ASSERT_EQ(read(format, {text.substr(0, at), text.substr(at)}, complete), whole) << at;
+      }
+}
+
+// An answer that a model ends too early has complete arguments after every byte.
+TEST(ToolFormats, CompleteTheArgumentsOfAnEndedAnswer) {
+  for (const ToolFormat& format : tool_formats()) {
+    const std::string text = two_calls(format);
+    for (size_t size = 0; size < text.size(); ++size) {
+      if ((static_cast<unsigned char>(text[size]) & 0xc0) == 0x80) continue;  // within a character
+      for (const auto& [name, arguments] : read(format, {text.substr(0, size)}).calls)
+        ASSERT_TRUE(Json::accept(arguments))
+            << format.name() << ": " << text.substr(0, size) << ": " << arguments;
+    }
+  }
+}
+
+// Random texts of the markers that a format searches for, in random pieces.
+TEST(ToolFormats, DoNotDependOnRandomSplits) {
+  std::mt19937 random(11);
+  for (const ToolFormat& format : tool_formats()) {
+    std::vector<std::string> atoms = {"\n",
+                                      " ",
+                                      "{",
+                                      "}",
+                                      "[",
+                                      "]",
+                                      "\"",
+                                      "'",
+                                      ",",
+                                      ":",
+                                      "now",
+                                      "get_weather",
+                                      "=",
+                                      "(",
+                                      ")",
+                                      "\\",
+                                      "city",
+                                      "1",
+                                      "None",
+                                      "<",
+                                      "é",
+                                      "<|\"|>",
+                                      "<|message|>",
+                                      "to=functions.now",
+                                      "{\"name\": \"now\"",
+                                      "\"arguments\": {"};
+    const ToolFormat::Written& written = format.written;
+    for (const std::string_view marker :
+         {written.before, written.begin, written.middle, written.end, written.after, format.close,
+          format.name_open, format.call_close, format.tags.key_open, format.tags.key_close,
+          format.tags.value_open, format.tags.value_close})
+      if (!marker.empty()) atoms.insert(atoms.end(), 3, std::string(marker));
+    for (const std::string_view marker : format.opens) atoms.emplace_back(marker);
+    for (int i = 0; i < 600; ++i) {
+      std::string text;
+      for (size_t atom = random() % 16; atom > 0; --atom) text += atoms[random() % atoms.size()];
+      std::vector<std::string> pieces;
+      for (size_t at = 0, size = 0; at < text.size(); at += size)
+        pieces.push_back(text.substr(at, size = 1 + random() % 7));
+      const bool complete = random() % 2;
+      const Answer whole = read(format, {text}, complete);
+      ASSERT_EQ(read(format, pieces, complete), whole) << format.name() << ": " << text;
+      if (!complete) continue;
+      for (const auto& [name, arguments] : whole.calls)
+        ASSERT_TRUE(Json::accept(arguments)) << format.name() << ": " << text << ": " << arguments;
+    }
+  }
+}
+
+TEST(ToolFormats, AcceptCallsWithoutSomeMarkers) {
+  const std::pair<std::string, std::string> now = {"now", "{}"};
+  EXPECT_EQ(read("qwen3_coder", "<function=now>\n</function>\n</tool_call>").calls, std::vector{now});
+  EXPECT_EQ(read("qwen3_coder", "<tool_call><function=get_weather><parameter=city>\nA\n<parameter=days>2")
+                .calls[0]
+                .second,
+            R"({"city": "A", "days": 2})");
+  EXPECT_EQ(read("kimi_k2", "<|tool_call_begin|>now:3<|tool_call_argument_begin|>{}").calls,
+            std::vector{now});
+  EXPECT_EQ(read("mistral", "[TOOL_CALLS]now[CALL_ID]abc[ARGS]{}[TOOL_CALLS]now{}").calls,
+            (std::vector{now, now}));
+  EXPECT_EQ(read("glm45", "<tool_call>get_weather\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>")
+                .calls[0]
+                .second,
+            R"({"days": 2})");
+  EXPECT_EQ(read("hermes",
+                 "<tool_call>[{\"name\": \"now\"}, {'name': 'now', 'arguments': {'a': None,}}]</tool_call>")
+                .calls,
+            (std::vector<std::pair<std::string, std::string>>{now, {"now", "{\"a\": null}"}}));
+}
+
+TEST(ToolFormats, ReturnCallsOfUnknownToolsAsText) {
+  const std::string text = "<tool_call>\n<function=mail>\n</function>\n</tool_call>";
+  EXPECT_EQ(read("qwen3_coder", text), (Answer{.text = text, .reasoning = "", .calls = {}}));
+}
+
+TEST(ToolFormats, HaveDistinctNames) {
+  std::set<std::string_view> names;
+  for (const ToolFormat& format : tool_formats())
+    for (const std::string_view name : format.names) EXPECT_TRUE(names.insert(name).second) << name;
+  for (const ReasoningFormat& format : reasoning_formats())
+    for (const std::string_view name : format.names) EXPECT_EQ(&parse_reasoning_format(name), &format);
+  EXPECT_THROW(parse_tool_format("unknown"), Error);
+  EXPECT_THROW(parse_reasoning_format("unknown"), Error);
+}
+
+TEST(ToolFormats, ReadChannels) {
+  const Answer answer =
+      read("gpt-oss",
+           "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>"
+           "Wait.<|end|><|start|>assistant to=functions.now<|channel|>commentary json<|message|>{}");
+  EXPECT_EQ(answer, (Answer{.text = "Wait.", .reasoning = "Hm.", .calls = {{"now", "{}"}}}));
+  EXPECT_EQ(read("gpt-oss", "<|channel|>final<|message|>Done <b>").text, "Done <b>");
+  EXPECT_EQ(read("gpt-oss", "Plain").text, "Plain");
+}
+
+TEST(Reasoning, EndsWhereACallBeginsALine) {
+  const ToolFormat& format = parse_tool_format("hermes");
+  const auto parse = [&](const std::vector<std::string>& pieces) {
+    return read(*make_reasoning_parser(
+                    parse_reasoning_format("qwen3"), true,
+                    [&] { return make_call_parser(format, test_tools()); }, format.opens),
+                pieces, true);
+  };
+  const std::string call = "I call.\n<tool_call>{\"name\": \"now\"}</tool_call>";
+  EXPECT_EQ(parse({call}), (Answer{.text = "", .reasoning = "I call.", .calls = {{"now", "{}"}}}));
+  const std::string mention = "A <tool_call>{\"name\": \"now\"}\n<tool_call> is a tag.\n</think>B";
+  const Answer whole = parse({mention});
+  EXPECT_EQ(whole.text, "B");
+  EXPECT_TRUE(whole.calls.empty());
+  for (const std::string& text : {call, mention, std::string("x\n<tool_call>{\"name\": \"no")}) {
+    EXPECT_EQ(parse(bytes_of(text)), parse({text})) << text;
+    for (size_t at = 1; at < text.size(); ++at)
+      ASSERT_EQ(parse({text.substr(0, at), text.substr(at)}), parse({text})) << text << " " << at;
+  }
+}
+
+TEST(TagArguments, FollowTheSchemasTypes) {
+  const Json schema = Json::parse(R"({"$defs": {"id": {"type": "string"}}, "properties": {
+    "text": {"type": "string"}, "maybe": {"type": ["string", "null"]}, "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},
+    "one": {"enum": ["1", "2"]}, "fixed": {"const": "7"}, "ref": {"$ref": "#/$defs/id"}, "flag": {"type": "boolean"},
+    "list": {"type": "array"}}})");
+  const auto json = [&](std::string_view key, std::string_view text) {
+    return tag_value_to_json(text, key, schema);
+  };
+  EXPECT_EQ(json("text", "12"), "\"12\"");
+  EXPECT_EQ(json("maybe", "null"), "null");
+  EXPECT_EQ(json("maybe", "5"), "\"5\"");
+  EXPECT_EQ(json("either", "5"), "5");
+  EXPECT_EQ(json("either", "5.5"), "\"5.5\"");
+  EXPECT_EQ(json("one", "1"), "\"1\"");
+  EXPECT_EQ(json("one", "\n1 "), "\"1\"");
+  EXPECT_EQ(json("text", " 1 "), "\" 1 \"");
+  EXPECT_EQ(json("fixed", "7"), "\"7\"");
+  EXPECT_EQ(json("ref", "{}"), "\"{}\"");
+  EXPECT_EQ(json("flag", "True"), "true");
+  EXPECT_EQ(json("list", "['a', None]"), "[\"a\", null]");
+  EXPECT_EQ(json("unknown", "{'a': (1, 2)}"), "{\"a\": [1, 2]}");
+  EXPECT_EQ(json("unknown", "two words"), "\"two words\"");
+}
+
+}  // namespace
+}  // namespace attend::serve::tool_formats_test
