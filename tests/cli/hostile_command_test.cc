@@ -158,7 +158,7 @@ TEST(GenerateCommand, RejectsAPromptBeforeLoadingWeights) {
   expect_rejected(generate + "x", "prompt 1: prompt text: the model directory has no tokenizer.json");
   std::filesystem::copy_file(kTinyModel + "/tokenizer.json", model / "tokenizer.json",
                              std::filesystem::copy_options::overwrite_existing);
-  expect_rejected(generate + std::string(20'000, 'a'), "the context length is 2048");
+  expect_rejected(generate + std::string(20'000, 'a'), "the context holds 2048 tokens");
   expect_rejected(generate + "x", "weights: expected model.safetensors");
   std::filesystem::remove_all(model);
 }

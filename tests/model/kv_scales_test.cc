@@ -111,7 +111,7 @@ TEST(KvScalesOfACheckpoint, AreSetInTheLayersOfEveryKindOfPool) {
     EXPECT_EQ(made->layer(layer).v_scale, scales[static_cast<size_t>(layer)].v);
   }
   pool = make_cache_storage_config({latent_layers(3)}, 64, DType::kF8E4M3);
-  expect_error(ErrorCode::kInvalidArgument, {"k_scale 1 and v_scale 2 of layer 0", "expected one scale"},
+  expect_error(ErrorCode::kInvalidArgument, {"k_scale 1 and v_scale 2 of layer 0", "expected equal scales"},
                [&] { set_kv_scales(pool, scales); });
   expect_error(ErrorCode::kInvalidArgument, {"scales of 1 layers: the pool has 3"},
                [&] { set_kv_scales(pool, std::span(scales).first(1)); });

@@ -1,6 +1,7 @@
 // Engine: the step loop that all commands share.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -52,8 +53,10 @@ struct EngineInfo {
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // resolved from EngineConfig
 
-  // Longer texts cannot fit the context.
-  size_t max_prompt_bytes() const { return static_cast<size_t>(context_length) * max_token_bytes; }
+  // Longer texts cannot fit the context. Without a tokenizer there is no limit.
+  size_t max_prompt_bytes() const {
+    return max_token_bytes == 0 ? SIZE_MAX : static_cast<size_t>(context_length) * max_token_bytes;
+  }
   const ExecutorInfo& target() const { return executors.front(); }
   // Sums over the executors.
   size_t weight_bytes() const { return sum(&ExecutorInfo::weight_bytes); }

@@ -83,6 +83,14 @@ std::string quantifier(const PatternItem& item) {
   return text + "}";
 }
 
+// Returns a regex of these characters in a text. xgrammar does not support NUL, which no text needs.
+std::string text_spelled(const CodePoints& set) {
+  const CodePoints supported = set.without({{0, 0}});
+  if (supported.empty() && !set.empty())
+    fail(ErrorCode::kUnsupported, "matches only the character U+0000: expected another one");
+  return regex_of(supported);
+}
+
 using Spelling = std::string (*)(const CodePoints&);
 
 std::string render(const std::vector<PatternSequence>& alternatives, Spelling spelling);
@@ -114,7 +122,7 @@ std::string json_string_regex(std::string_view pattern) { return render(parse_pa
 
 std::string text_regex(std::string_view pattern) {
   try {
-    return render(parse_pattern(pattern), regex_of);
+    return render(parse_pattern(pattern), text_spelled);
   } catch (const Error& error) {
     fail(error.code(), "a pattern ", error.what());
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "attend/text/tokenizer/decoding/open_text.h"
+#include "attend/text/tokenizer/decoding/token_bytes.h"
 #include "attend/text/tokenizer/pipeline/vocabulary_spelling.h"
 #include "attend/text/tokenizer/tokenizer_impl.h"
 #include "attend/text/tokenizer/utf8.h"
@@ -33,6 +34,21 @@ std::vector<const std::string*> Tokenizer::Impl::left_context(std::span<const in
 
 namespace tokenizer {
 
+namespace {
+
+// Number of byte tokens at the end that start a character without completing it.
+size_t num_incomplete_bytes(const TokenBytes& reader, std::span<const std::string* const> tokens) {
+  for (size_t n = 1; n <= std::min<size_t>(tokens.size(), 3); ++n) {
+    const std::string& token = *tokens[tokens.size() - n];
+    if (!reader.is_byte_token(token)) return 0;
+    const int byte = parse_byte_token(token);
+    if (starts_character(byte)) return n < char_bytes(static_cast<char>(byte)) ? n : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
 OpenText decode_open(const Decoder& decoder, std::span<const std::string* const> tokens) {
   std::string text;
   DecodeChain chain = decoder.start(text);
@@ -42,8 +58,14 @@ OpenText decode_open(const Decoder& decoder, std::span<const std::string* const>
   return {text.substr(0, num_settled), text.substr(num_settled)};
 }
 
-void drop_incomplete_end(std::string& text) {
-  while (text.ends_with(kReplacementCharacter)) text.resize(text.size() - kReplacementCharacter.size());
+std::string decode_complete(const Decoder& decoder, std::span<const std::string* const> tokens) {
+  const TokenBytes reader(decoder);
+  auto [settled, held] =
+      decode_open(decoder, tokens.first(tokens.size() - num_incomplete_bytes(reader, tokens)));
+  // Without byte tokens only an incomplete character is held back, as U+FFFD.
+  if (!reader.has_byte_tokens())
+    while (held.ends_with(kReplacementCharacter)) held.resize(held.size() - kReplacementCharacter.size());
+  return settled + held;
 }
 
 }  // namespace tokenizer

@@ -14,7 +14,8 @@ struct OpenText {
 };
 OpenText decode_open(const Decoder& decoder, std::span<const std::string* const> tokens);
 
-// Removes U+FFFD from the end of a text.
-void drop_incomplete_end(std::string& text);
+// Returns the text without an incomplete character at its end. Byte tokens that only start a character are
+// ignored, since the decoder would replace all bytes of their run by U+FFFD.
+std::string decode_complete(const Decoder& decoder, std::span<const std::string* const> tokens);
 
 }  // namespace attend::tokenizer

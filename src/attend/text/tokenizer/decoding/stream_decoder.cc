@@ -42,8 +42,11 @@ StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
 void StreamDecoder::follow(std::span<const int32_t> prompt, bool after_prefix) {
   const auto context = impl_->tokenizer->left_context(prompt, impl_->skip);
-  impl_->known = tokenizer::decode_open(*impl_->tokenizer->decoder, context).held;
-  if (after_prefix) tokenizer::drop_incomplete_end(impl_->known);
+  auto [settled, held] = tokenizer::decode_open(*impl_->tokenizer->decoder, context);
+  impl_->known = std::move(held);
+  // Settled text does not depend on an incomplete character, so both texts start with it.
+  if (after_prefix)
+    impl_->known = tokenizer::decode_complete(*impl_->tokenizer->decoder, context).substr(settled.size());
   for (const std::string* token : context) impl_->chain.push(*token);
   impl_->text.clear();
 }
@@ -65,9 +68,7 @@ std::string Tokenizer::decode_prefix(std::span<const int32_t> ids, bool skip_spe
   std::vector<const std::string*> tokens;
   for (const int32_t id : ids)
     if (const std::string* token = impl_->decodable(id, skip_special_tokens)) tokens.push_back(token);
-  auto [settled, held] = tokenizer::decode_open(*impl_->decoder, tokens);
-  tokenizer::drop_incomplete_end(held);
-  return settled + held;
+  return tokenizer::decode_complete(*impl_->decoder, tokens);
 }
 
 }  // namespace attend

@@ -21,6 +21,7 @@ class TokenBytes {
 
   // Returns true for a token such as "<0xE2>" of a decoder with byte fallback.
   bool is_byte_token(std::string_view token) const;
+  bool has_byte_tokens() const { return byte_fallback_; }
 
  private:
   const Decoder& decoder_;
