@@ -250,7 +250,8 @@ TEST(Embedder, RejectsUnsupportedFiles) {
   refused(ErrorCode::kUnsupported, "1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})",
           {"pooling_mode_max_tokens", "pooling_mode_mean_tokens"});
   refused(ErrorCode::kUnsupported, "1_Pooling/config.json",
-          R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})", {"expected one pooling mode"});
+          R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})",
+          {"expected one pooling mode"});
   refused(ErrorCode::kCorruptFile, "1_Pooling/config.json", "{}", {"pooling_mode"});
   refused(ErrorCode::kUnsupported, "sentence_bert_config.json", R"({"do_lower_case": true})",
           {"do_lower_case", "the tokenizer"});
