@@ -15,6 +15,7 @@ import html
 import json
 import pathlib
 import random
+import re
 import subprocess
 import sys
 
@@ -155,9 +156,17 @@ def shown_texts(template, prompt_text="attend probes this"):
     return prompt_text in expected(template, {"messages": [{"role": "user", "content": prompt_text}]}, True).get("text", "")
 
 
-def prepared(variables, parts, texts):
+def read_reasoning_name(source):
+    """Returns the name under which a template reads earlier reasoning, or None."""
+    return next((name for name in ("reasoning_content", "reasoning", "thinking")
+                 if re.search(rf"(['\"]){name}\1|\.{name}(?![a-z_(])", source)), None)
+
+
+def prepared(variables, parts, texts, reasoning_name):
     variables = json.loads(json.dumps(variables))
     for message in variables["messages"]:
+        if reasoning_name and "reasoning_content" in message:
+            message.setdefault(reasoning_name, message["reasoning_content"])
         content = message.get("content")
         if isinstance(content, list) and not parts:
             joined = ""
@@ -199,7 +208,7 @@ def main():
                                              "add_generation_prompt": prompt, "now": NOW}) + "\n")
             renderer.stdin.flush()
             ours = json.loads(renderer.stdout.readline())
-            theirs = expected(template, prepared(variables, parts, texts), prompt)
+            theirs = expected(template, prepared(variables, parts, texts, read_reasoning_name(source)), prompt)
             num_texts += "text" in theirs
             num_errors += "error" in theirs
             if not agree(ours, theirs, source):

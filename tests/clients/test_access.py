@@ -71,9 +71,9 @@ def test_clients_that_end_their_side_get_their_answer(server):
     # Also several requests, a long answer, and an answer that takes long.
     assert exchange(server, get * 3, end=True).count(b"HTTP/1.1 200") == 3
     assert ANSWER.encode() in exchange(server, post("/v1/completions", {"prompt": QUESTION}), end=True)
-    tokens = b'{"prompt": "%s"}' % (b"word " * 50_000)
+    tokens = b'{"prompt": "%s"}' % (b"word " * 3_000)
     head = b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(tokens)
-    assert json.loads(exchange(server, head, tokens, end=True).partition(b"\r\n\r\n")[2])["count"] >= 50_000
+    assert json.loads(exchange(server, head, tokens, end=True).partition(b"\r\n\r\n")[2])["count"] >= 3_000
     long = {"prompt": QUESTION, "max_tokens": 1900, "ignore_eos": True, "n": 16}
     reply = exchange(server, post("/v1/completions", long), end=True)
     assert reply.replace(b"HTTP/1.1 100 Continue\r\n\r\n", b"").startswith(b"HTTP/1.1 200") and reply.endswith(b"}")

@@ -114,10 +114,10 @@ def test_admin_key_protects_endpoints_that_change_the_server():
 
 def check_metrics(text):
     """Checks the metrics with Prometheus' own linter. It also reports names; the colons of SGLang and vLLM
-    are accepted."""
+    are accepted, and so is vLLM's name of a histogram that ends with _total."""
     checked = subprocess.run(["promtool", "check", "metrics"], input=text, capture_output=True, text=True)
     assert checked.returncode in (0, 3), checked.stderr
-    faults = [line for line in checked.stderr.splitlines() if "metric names should not contain ':'" not in line]
+    faults = [line for line in checked.stderr.splitlines() if "metric names should not contain ':'" not in line and "vllm:iteration_tokens_total non-counter" not in line]
     assert faults == [], faults
 
 
