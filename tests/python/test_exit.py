@@ -48,29 +48,6 @@ ENGINE = """
     first = next(stream)  # the rest of the stream is not read
 """
 
-# Threads that compute while the interpreter ends.
-DAEMONS = """
-    import attend, numpy as np, threading
-    q, k = np.ones((2, 4, 64), np.float32), np.ones((2, 1, 2, 64), np.float32)
-    ends, lengths = np.array([0, 2], np.int32), np.array([2], np.int32)
-    llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=2)
-    running = threading.Barrier(4)
-    def compute():
-        for i in range(10**9):
-            attend.attention(q, k, k, ends, lengths, max_seqlen_q=2, cu_seqlen_kv=ends, scale=1.0)
-            if i == 10: running.wait()
-    def generate():
-        for i in range(10**9):
-            try:
-                llm.generate("sun", attend.SamplingParams(temperature=0, max_tokens=5))
-            except attend.Error:
-                return  # the engine was closed
-            if i == 0: running.wait()
-    for work in (compute, compute, generate):
-        threading.Thread(target=work, daemon=True).start()
-    running.wait()
-"""
-
 TORCH = """
     import torch, attend.flash_attn_interface as fa
     q = torch.ones(1, 3, 2, 64)
@@ -80,7 +57,7 @@ TORCH = """
 """
 
 
-@pytest.mark.parametrize("code", [KERNELS, PLANS, ENGINE, DAEMONS, TORCH], ids=["kernels", "plans", "engine", "daemons", "torch"])
+@pytest.mark.parametrize("code", [KERNELS, PLANS, ENGINE, TORCH], ids=["kernels", "plans", "engine", "torch"])
 @pytest.mark.parametrize("ending", ["", "raise SystemExit(3)"], ids=["end", "exit"])
 def test_process_exit_prints_nothing(code, ending):
     if code is TORCH:
