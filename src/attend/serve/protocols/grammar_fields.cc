@@ -23,6 +23,8 @@ class Reader {
     add({GrammarKind::kJsonSchema, text_or_json(*value)}, fields.name(key));
   }
   void text(const Fields& fields, const char* key, GrammarKind kind) {
+    const Json* value = fields.find(key);
+    if (value && value->is_boolean()) reject(fields.name(key), fields.name(key), ": expected a text");
     if (given(fields, key)) add({kind, *fields.string(key)}, fields.name(key));
   }
   void choice(const Fields& fields, const char* key) {
