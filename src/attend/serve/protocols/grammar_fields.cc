@@ -24,17 +24,18 @@ class Reader {
   }
   void text(const Fields& fields, const char* key, GrammarKind kind) {
     const Json* value = fields.find(key);
-    if (value && value->is_boolean()) reject(fields.name(key), fields.name(key), ": expected a text");
+    if (value && !value->is_string()) reject(fields.name(key), fields.name(key), ": expected a text");
     if (given(fields, key)) add({kind, *fields.string(key)}, fields.name(key));
   }
   void choice(const Fields& fields, const char* key) {
+    const Json* value = fields.find(key);
+    if (value && !value->is_array()) reject(fields.name(key), fields.name(key), ": expected a list of texts");
     if (!given(fields, key)) return;
     const std::vector<std::string> choices = fields.strings(key);
     add(choice_grammar(choices), fields.name(key));
   }
   void object(const Fields& fields, const char* key) {
-    if (given(fields, key) && fields.boolean(key).value_or(false))
-      add(json_object_grammar(), fields.name(key));
+    if (fields.find(key) && fields.boolean(key).value_or(false)) add(json_object_grammar(), fields.name(key));
   }
   void structural_tag(const Fields& fields, const char* key) {
     const Json* value = given(fields, key);
@@ -67,6 +68,8 @@ class Reader {
  private:
   static const Json* given(const Fields& fields, const char* key) {
     const Json* value = fields.find(key);
+    if (value && value->is_boolean())
+      reject(fields.name(key), fields.name(key), " ", value->dump(), ": expected a value of another type");
     return value && !is_absent(*value) ? value : nullptr;
   }
 
