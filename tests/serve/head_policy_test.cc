@@ -85,9 +85,9 @@ TEST(AllowedOrigins, AreTheServersOwnAndListedOnes) {
   EXPECT_TRUE(is_foreign("http://chat.example"));
   EXPECT_TRUE(is_foreign("null"));
   head.sec_fetch_site = "same-origin";  // set by the browser, when a proxy has changed Host
-  EXPECT_FALSE(is_foreign("https://behind-a-proxy.example"));
+  EXPECT_FALSE(is_foreign("https://proxied.example"));
   head.sec_fetch_site = "same-site";
-  EXPECT_TRUE(is_foreign("https://behind-a-proxy.example"));
+  EXPECT_TRUE(is_foreign("https://proxied.example"));
   EXPECT_EQ(origins.header_for("http://other.example:81"), "http://other.example:81");
   EXPECT_EQ(origins.header_for("https://evil.example"), "");
   EXPECT_EQ(AllowedOrigins({"*"}).header_for("https://evil.example"), "*");

@@ -163,7 +163,7 @@ class PatternParser {
     return count;
   }
 
-  // "{" that begins no quantifier stands for itself.
+  // Returns false for a "{" that does not start a quantifier: it is a literal.
   bool is_quantifier() const {
     if (!has("{")) return false;
     const size_t digits = text_.find_first_not_of("0123456789", at_ + 1);
@@ -243,7 +243,7 @@ class PatternParser {
         }
         break;
       default:
-        // Any other ASCII character but letters and digits stands for itself, as in patterns without flag u.
+        // Other ASCII characters are literals, except letters and digits, as in patterns without flag u.
         if (code < 0x80 && std::isalnum(static_cast<int>(code)) == 0) return {{code, code}};
     }
     reject_kind(first, at_ - first);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "attend/text/tokenizer/utf8.h"
+
 namespace attend {
 namespace {
 
@@ -11,11 +13,6 @@ std::optional<std::string> differing_bytes(TokenSpelling& spelling) {
 }
 
 }  // namespace
-
-size_t num_chars(std::string_view text) {
-  return static_cast<size_t>(
-      std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xc0) != 0x80; }));
-}
 
 LogprobEntries::LogprobEntries(const Tokenizer* tokenizer, bool skip_special_tokens) {
   if (tokenizer != nullptr) speller_.emplace(*tokenizer, skip_special_tokens);
@@ -54,7 +51,7 @@ void LogprobEntries::add_prompt(std::span<const int32_t> prompt, const LogprobsV
       while (covered.size() < echo.size() && (echo[covered.size()] & 0xc0) == 0x80)
         covered = echo.substr(0, covered.size() + 1);
     if (i + 1 == prompt.size()) covered = echo;
-    token.num_chars = num_chars(covered);
+    token.num_chars = tokenizer::num_chars(covered);
     echo.remove_prefix(covered.size());
     shown.push_back(std::move(token));
   }

@@ -50,7 +50,4 @@ class LogprobEntries {
   std::optional<TokenSpeller> speller_;
 };
 
-// Returns the number of UTF-8 characters.
-size_t num_chars(std::string_view text);
-
 }  // namespace attend

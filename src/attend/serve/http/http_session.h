@@ -117,9 +117,8 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   bool input_ended_ = false;  // the client has ended its side of the connection
   bool watching_ = false;     // watch_timer_ is pending
   int num_checks_ = 0;        // by probe_client(), for the current request
-  // Of the current request: its origin, and whether that is not allowed.
-  std::string origin_;
-  bool is_foreign_ = false;
+  std::string origin_;        // Origin of the current request
+  bool is_foreign_ = false;   // origin_ is not allowed
   // Fields of the current request for the access log.
   std::string client_, method_, path_, request_id_;
   std::chrono::steady_clock::time_point received_at_;

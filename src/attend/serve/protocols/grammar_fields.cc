@@ -8,38 +8,31 @@ std::string text_or_json(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// Returns true for values that mean "no grammar".
-bool is_absent(const Json& value) { return value == "" || value == false || value == Json::array(); }
-
 class Reader {
  public:
   const std::optional<RequestedGrammar>& found() const { return found_; }
 
+  // Empty texts and lists mean "no grammar": clients send them for fields that they do not use.
   void json(const Fields& fields, const char* key) {
-    const Json* value = given(fields, key);
-    if (!value) return;
-    if (!value->is_object() && !value->is_string())
-      reject(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a JSON schema");
-    add({GrammarKind::kJsonSchema, text_or_json(*value)}, fields.name(key));
+    if (const Json* value = object_or_text(fields, key, "a JSON schema"))
+      add({GrammarKind::kJsonSchema, text_or_json(*value)}, fields.name(key));
   }
   void text(const Fields& fields, const char* key, GrammarKind kind) {
-    const Json* value = fields.find(key);
-    if (value && !value->is_string()) reject(fields.name(key), fields.name(key), ": expected a text");
-    if (given(fields, key)) add({kind, *fields.string(key)}, fields.name(key));
+    if (const auto value = fields.string(key); value && !value->empty())
+      add({kind, *value}, fields.name(key));
   }
   void choice(const Fields& fields, const char* key) {
     const Json* value = fields.find(key);
-    if (value && !value->is_array()) reject(fields.name(key), fields.name(key), ": expected a list of texts");
-    if (!given(fields, key)) return;
-    const std::vector<std::string> choices = fields.strings(key);
-    add(choice_grammar(choices), fields.name(key));
+    if (value && !value->is_array())
+      reject(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected a list of strings");
+    if (value && !value->empty()) add(choice_grammar(fields.strings(key)), fields.name(key));
   }
   void object(const Fields& fields, const char* key) {
-    if (fields.find(key) && fields.boolean(key).value_or(false)) add(json_object_grammar(), fields.name(key));
+    if (fields.boolean(key).value_or(false)) add(json_object_grammar(), fields.name(key));
   }
   void structural_tag(const Fields& fields, const char* key) {
-    const Json* value = given(fields, key);
-    if (value) add({GrammarKind::kStructuralTag, text_or_json(*value)}, fields.name(key));
+    if (const Json* value = object_or_text(fields, key, "a structural tag"))
+      add({GrammarKind::kStructuralTag, text_or_json(*value)}, fields.name(key));
   }
   void response_format(const Fields& fields) {
     const Json* format = fields.find("response_format");
@@ -66,11 +59,11 @@ class Reader {
   }
 
  private:
-  static const Json* given(const Fields& fields, const char* key) {
+  static const Json* object_or_text(const Fields& fields, const char* key, std::string_view expected) {
     const Json* value = fields.find(key);
-    if (value && value->is_boolean())
-      reject(fields.name(key), fields.name(key), " ", value->dump(), ": expected a value of another type");
-    return value && !is_absent(*value) ? value : nullptr;
+    if (value && !value->is_object() && !value->is_string())
+      reject(fields.name(key), fields.name(key), " ", excerpt(*value), ": expected ", expected);
+    return value && *value != "" ? value : nullptr;
   }
 
   void add(Grammar grammar, const std::string& param) {

@@ -1,10 +1,13 @@
 #include "attend/serve/protocols/reply_writer.h"
 
 #include "attend/serve/protocols/errors.h"
+#include "attend/text/tokenizer/utf8.h"
 
 namespace attend::serve {
 
-size_t num_chars(const ShownToken& token) { return token.num_chars.value_or(attend::num_chars(token.text)); }
+size_t num_chars(const ShownToken& token) {
+  return token.num_chars.value_or(tokenizer::num_chars(token.text));
+}
 
 void Choice::count_logprobs_as_sent() {
   for (; num_logprobs_sent < logprobs.size(); ++num_logprobs_sent)

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "attend/checkpoint/input_file.h"
-#include "attend/engine/output/logprob_entries.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/serve/protocols/reply_writer.h"
+#include "attend/text/tokenizer/utf8.h"
 
 namespace attend::serve {
 namespace {
@@ -196,7 +196,7 @@ void read_request(const Fields& fields, GenerationJob& job) {
   // The joined key includes the size of the salt, so that different splits give different keys.
   const auto read_salt = [&](const char* field) {
     std::string text = fields.string(field).value_or("");
-    if (const size_t size = attend::num_chars(text); size > kMaxSaltChars)
+    if (const size_t size = tokenizer::num_chars(text); size > kMaxSaltChars)
       reject(fields.name(field), fields.name(field), " of ", size, " characters: expected at most ",
              kMaxSaltChars);
     return text;

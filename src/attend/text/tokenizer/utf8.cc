@@ -63,6 +63,12 @@ Char read_char_before(std::string_view text, size_t end) {
   return read_char(text, begin);
 }
 
+size_t num_chars(std::string_view text) {
+  size_t count = 0;
+  for (size_t at = 0; at < text.size(); at += char_bytes(text[at])) ++count;
+  return count;
+}
+
 void append_char(std::string& out, char32_t code) {
   const auto put = [&](char32_t byte) { out.push_back(static_cast<char>(byte)); };
   if (code < 0x80) {

@@ -29,6 +29,9 @@ constexpr size_t char_bytes(char lead) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// Returns the number of characters of valid `text`.
+size_t num_chars(std::string_view text);
+
 void append_char(std::string& out, char32_t code);
 
 bool is_valid_utf8(std::string_view text);

@@ -6,15 +6,6 @@
 #include "attend/text/tokenizer/utf8.h"
 
 namespace attend::tokenizer {
-namespace {
-
-size_t num_chars(std::string_view text) {
-  size_t count = 0;
-  for (size_t at = 0; at < text.size(); at += char_bytes(text[at])) ++count;
-  return count;
-}
-
-}  // namespace
 
 WordPieceModel::WordPieceModel(const JsonNode& node)
     : TokenModel(node.at("vocab")),
