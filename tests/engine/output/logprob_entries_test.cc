@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "attend/text/tokenizer/utf8.h"
+
 namespace attend {
 namespace {
 
