@@ -24,7 +24,7 @@ std::vector<std::string> covered_parts(const std::vector<ShownToken>& shown, std
   std::vector<std::string> parts;
   for (const ShownToken& token : shown) {
     std::string part;
-    for (size_t n = token.num_chars.value_or(num_chars(token.text)); n > 0 && !text.empty(); --n) {
+    for (size_t n = token.num_chars.value_or(tokenizer::num_chars(token.text)); n > 0 && !text.empty(); --n) {
       do {
         part += text.front();
         text.remove_prefix(1);
