@@ -105,8 +105,8 @@ TEST(Tools, OneCallIsReturnedIfCallsAreNotParallel) {
   ChatAnswer answer(*job.answer);
   answer.push(R"(<tool_call>{"name": "f"}</tool_call><tool_call>{"name": "g"}</tool_call>)",
               ChatAnswer::End::kComplete);
-  ASSERT_EQ(answer.calls().size(), 1u);
-  EXPECT_EQ(answer.calls()[0].arguments, "{}");
+  ASSERT_EQ(answer.blocks().size(), 1u);
+  EXPECT_EQ(answer.blocks()[0].text, "{}");
 }
 
 TEST(Tools, MarkersThatAreSpecialTokensAreDecoded) {

@@ -47,7 +47,6 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       chat_(std::move(chat)),
       formats_(formats),
       defaults_(SamplingDefaults::read(options_.model_path)),
-      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
       grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
                 grammars.limits),
       health_(executor, probed_engine(), "the engine did not generate a token") {
@@ -89,16 +88,20 @@ void Api::embeddings(const HttpRequest&, const std::shared_ptr<Exchange>&) {
                  "unsupported"};
 }
 
+// A client cannot guess the ids of others.
 std::string Api::new_id(const Endpoint& endpoint) {
-  return fmt::format("{}{}{:08x}", endpoint.id_prefix, id_prefix_, ++num_ids_);
+  std::random_device random;
+  return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", endpoint.id_prefix, random(), random(), random(),
+                     random());
 }
 
 void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
                    const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
   check_queue();
-  const ReplyHead head{request.request_id.empty() ? new_id(endpoint) : request.request_id,
-                       options_.served_names.front(), std::time(nullptr)};
+  ReplyHead head{new_id(endpoint), options_.served_names.front(), std::time(nullptr)};
+  head.request_id = request.request_id.empty() ? head.id : request.request_id;
+  if (!endpoint.has_own_ids) head.id = head.request_id;
   const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
                                                                                   int status) {
     generations_.erase(&ended);
@@ -145,7 +148,13 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
   const Choice none;
   const Choice& first = ended.choices().empty() ? none : ended.choices().front();
   JsonText line;
-  line.begin_object().key("id").text(ended.head().id).key("path").text(path).key("status").integer(status);
+  line.begin_object()
+      .key("id")
+      .text(ended.head().request_id)
+      .key("path")
+      .text(path)
+      .key("status")
+      .integer(status);
   line.key("prompt_tokens").integer(first.num_prompt_tokens);
   line.key("cached_tokens").integer(first.num_cached_tokens);
   line.key("completion_tokens").integer(num_tokens).key("finish_reasons").begin_array();
@@ -161,14 +170,14 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) co
   check_model(job.model);
   log_ignored(job.ignored);
   if (job.variables.empty()) return job;
-  std::vector<int32_t> ids = apply_template(job);
+  const std::string param = endpoint.client_field_name("prompt", /*is_text=*/false);
+  std::vector<int32_t> ids = apply_template(param.c_str(), job);
   const int context = engine_.info().context_length;
   if (static_cast<int>(ids.size()) >= context)
-    throw ApiError{
-        400,
-        fmt::format("the messages have {} tokens: the context has room for {}, including one for the answer",
-                    ids.size(), context),
-        "messages", "context_length_exceeded"};
+    throw ApiError{400,
+                   fmt::format("{} of {} tokens: the context has room for {}, including one for the answer",
+                               param, ids.size(), context),
+                   param, "context_length_exceeded"};
   if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids.size());
   job.prompts.emplace_back(std::move(ids));
   return job;
@@ -214,9 +223,9 @@ void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
                    param, "context_length_exceeded"};
 }
 
-std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
+std::vector<int32_t> Api::apply_template(const char* param, GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
-    reject_unsupported("messages", "the model has no chat template; start the server with --chat-template");
+    reject_unsupported(param, "the model has no chat template; start the server with --chat-template");
   std::vector<ChatTemplate::Part> parts = job.continued.empty()
                                               ? chat_->render(job.variables, job.add_generation_prompt)
                                               : chat_->render_continued(job.variables, job.continued);
@@ -227,7 +236,7 @@ std::vector<int32_t> Api::apply_template(GenerationJob& job) const {
   }
   size_t num_bytes = 0;
   for (const ChatTemplate::Part& part : parts) num_bytes += part.text.size();
-  check_prompt_bytes("messages", num_bytes);
+  check_prompt_bytes(param, num_bytes);
   std::vector<Tokenizer::Part> pieces;
   for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return engine_.tokenizer()->encode(pieces);
@@ -243,7 +252,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
       GenerationJob job = kChatCompletions.read(json, defaults_, formats_);
-      ids = apply_template(job);
+      ids = apply_template("messages", job);
     } else {
       const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
       if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
@@ -383,7 +392,8 @@ void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchan
   if (!all && rid.empty()) reject("rid", "rid: missing; expected the id of a request, or abort_all");
   // As in SGLang, an id matches all ids that begin with it.
   for (const auto& [key, generation] : generations_)
-    if (all || generation->head().id.starts_with(rid)) generation->abort();
+    if (all || generation->head().request_id.starts_with(rid) || generation->head().id.starts_with(rid))
+      generation->abort();
   exchange->reply(200, kJson, "{}");
 }
 

@@ -66,16 +66,15 @@ class Api : public Service {
   void submit_compiled(GrammarJob& compiled);
   // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
   void check_prompt_bytes(const char* param, size_t num_bytes) const;
-  std::vector<int32_t> apply_template(GenerationJob& job) const;
-  std::string new_id(const Endpoint& endpoint);
+  // `param`: field with the conversation, for errors.
+  std::vector<int32_t> apply_template(const char* param, GenerationJob& job) const;
+  static std::string new_id(const Endpoint& endpoint);
 
   AsyncEngine& engine_;
   std::optional<ChatTemplate> chat_;
   ChatFormats formats_;
   SamplingDefaults defaults_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
-  std::string id_prefix_;  // unique per process, so that ids differ after a restart
-  int64_t num_ids_ = 0;
   GrammarCompiler grammars_;  // destroyed first of those above, since it calls back
   HealthProbe health_;
 };

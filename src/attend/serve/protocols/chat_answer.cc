@@ -38,26 +38,27 @@ const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, End end)
   parser_->push(text, new_parts_);
   if (end != End::kNone) parser_->finish(new_parts_, end == End::kComplete);
   for (const AnswerPart& part : new_parts_.all()) {
-    switch (part.kind) {
-      case Kind::kText:
-        text_ += part.text;
-        break;
-      case Kind::kReasoning:
-        reasoning_ += part.text;
-        break;
-      case Kind::kCall:
-        omits_call_ = !parallel_ && !calls_.empty();
-        if (omits_call_) continue;
-        calls_.push_back({new_call_id(), part.text, {}});
-        break;
-      case Kind::kArguments:
-        if (omits_call_) continue;
-        calls_.back().arguments += part.text;
-        break;
+    const bool is_arguments = part.kind == Kind::kArguments;
+    if (part.kind == Kind::kCall) omits_call_ = !parallel_ && has_calls();
+    if ((part.kind == Kind::kCall || is_arguments) && omits_call_) continue;
+    if (part.kind == Kind::kCall) {
+      blocks_.push_back({Kind::kCall, {}, new_call_id(), part.text});
+      ++num_calls_;
+    } else {
+      const Kind kind = is_arguments ? Kind::kCall : part.kind;
+      if (blocks_.empty() || blocks_.back().kind != kind) blocks_.push_back({kind, {}, {}, {}});
+      blocks_.back().text += part.text;
     }
-    deltas_.push_back({part, calls_.empty() ? 0 : calls_.size() - 1});
+    deltas_.push_back({part, num_calls_ == 0 ? 0 : num_calls_ - 1, blocks_.size() - 1});
   }
   return deltas_;
+}
+
+std::string ChatAnswer::joined(Kind kind) const {
+  std::string text;
+  for (const AnswerBlock& block : blocks_)
+    if (block.kind == kind) text += block.text;
+  return text;
 }
 
 }  // namespace attend::serve

@@ -29,10 +29,18 @@ struct AnswerFormat {
   bool inside_reasoning = false;               // the prompt opened the tag
 };
 
-// New part, and the index of the call that it belongs to.
+// Consecutive parts of an answer that APIs return as one item.
+struct AnswerBlock {
+  AnswerPart::Kind kind = AnswerPart::Kind::kText;  // kText, kReasoning or kCall
+  std::string text;                                 // kCall: the JSON arguments
+  std::string id, name;                             // kCall
+};
+
+// New part, and the indices of its block and of its call among all calls.
 struct AnswerDelta {
   AnswerPart part;
   size_t call = 0;
+  size_t block = 0;
 };
 
 class ChatAnswer {
@@ -47,21 +55,19 @@ class ChatAnswer {
   };
   // Returns the parts that are new after `text` and after the end of the answer.
   const std::vector<AnswerDelta>& push(std::string_view text, End end);
-  bool has_calls() const { return !calls_.empty(); }
+  bool has_calls() const { return num_calls_ > 0; }
 
-  struct Call {
-    std::string id, name, arguments;
-  };
-  const std::string& text() const { return text_; }
-  const std::string& reasoning() const { return reasoning_; }
-  const std::vector<Call>& calls() const { return calls_; }
+  // In the order of the answer.
+  const std::vector<AnswerBlock>& blocks() const { return blocks_; }
+  // Returns the joined text of all blocks of this kind.
+  std::string joined(AnswerPart::Kind kind) const;
 
  private:
   std::unique_ptr<AnswerParser> parser_;
   AnswerParts new_parts_;
   std::vector<AnswerDelta> deltas_;
-  std::string text_, reasoning_;
-  std::vector<Call> calls_;
+  std::vector<AnswerBlock> blocks_;
+  size_t num_calls_ = 0;
   bool parallel_;
   bool omits_call_ = false;
 };

@@ -13,6 +13,7 @@ namespace attend::serve {
 struct Endpoint {
   std::string_view path;
   std::string_view id_prefix;
+  bool has_own_ids;  // the id of a reply is always the server's; else the client may set it
   // Throws ApiError that names the field.
   GenerationJob (*read)(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats);
   // Returns the client's name of a parameter of GenerationRequest. `is_text`: the prompt is a text.

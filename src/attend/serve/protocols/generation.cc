@@ -1,6 +1,7 @@
 #include "attend/serve/protocols/generation.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "attend/base/error.h"
 #include "attend/engine/engine.h"
@@ -48,6 +49,20 @@ std::string_view param_of(std::string_view rejection) {
                                           "stop",  "stop_token_ids", "top_k",    "repetition_penalty"};
   const std::string_view name = rejection.substr(0, rejection.find_first_of(" :"));
   return std::ranges::find(kParams, name) == std::end(kParams) ? "" : name;
+}
+
+// Counts the tokens of the reasoning. Tokens without a part, such as a tag, count with the next part.
+void count_reasoning(Choice& choice, size_t num_tokens, std::span<const AnswerDelta> deltas) {
+  choice.num_unread_tokens += static_cast<int>(num_tokens);
+  size_t num_bytes = 0, num_reasoning_bytes = 0;
+  for (const AnswerDelta& delta : deltas) {
+    num_bytes += delta.part.text.size();
+    if (delta.part.kind == AnswerPart::Kind::kReasoning) num_reasoning_bytes += delta.part.text.size();
+  }
+  if (num_bytes == 0) return;
+  const auto share = static_cast<double>(num_reasoning_bytes) / static_cast<double>(num_bytes);
+  choice.num_reasoning_tokens += static_cast<int>(std::lround(choice.num_unread_tokens * share));
+  choice.num_unread_tokens = 0;
 }
 
 }  // namespace
@@ -227,7 +242,7 @@ void Generation::send_built() {
   if (job_.stream) {
     status_ = 200;
     if (!streaming_)
-      exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.id}});
+      exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.request_id}});
     streaming_ = true;
     // Each write contains whole events, since some clients parse each read as complete events.
     if (!built.events.empty()) exchange().write(built.events);
@@ -236,13 +251,14 @@ void Generation::send_built() {
   } else {
     if (!built.ends) return;
     status_ = 200;
-    exchange().reply(200, kJson, std::move(built.reply), {{"x-request-id", head_.id}});
+    exchange().reply(200, kJson, std::move(built.reply), {{"x-request-id", head_.request_id}});
   }
   end();
 }
 
 void Generation::begin(std::vector<std::string> echoes) {
-  if (!job_.rid.empty()) head_.id = job_.rid;
+  if (!job_.rid.empty()) head_.request_id = job_.rid;
+  if (!endpoint_.has_own_ids) head_.id = head_.request_id;
   writer_ = endpoint_.make_writer(head_, job_);
   choices_.resize(job_.prompts.size() * static_cast<size_t>(job_.params.n));
   for (size_t i = 0; i < choices_.size() && job_.echo; ++i)
@@ -263,7 +279,7 @@ void Generation::fail(const ApiError& error) {
     exchange().write(events);
     exchange().end_stream();
   } else {
-    Headers headers = {{"x-request-id", head_.id}};
+    Headers headers = {{"x-request-id", head_.request_id}};
     if (error.status == 503) headers.emplace_back("Retry-After", "1");
     exchange().reply(error.status, kJson, error_reply(error), std::move(headers));
   }
@@ -336,6 +352,7 @@ void Generation::on_output(const OutputCopy& output) {
                     : output.finish_reason == FinishReason::kStop ? End::kComplete
                                                                   : End::kCut;
     deltas = choice.answer->push(output.text, end);
+    count_reasoning(choice, output.token_ids.size(), deltas);
   }
   if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0) return;

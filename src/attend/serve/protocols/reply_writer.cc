@@ -21,6 +21,14 @@ std::string event(std::string_view json) {
   return line;
 }
 
+std::string event(std::string_view name, std::string_view json) {
+  std::string lines("event: ");
+  lines += name;
+  lines += '\n';
+  lines += event(json);
+  return lines;
+}
+
 void add_matched_stop(const Choice& choice, JsonText& json) {
   if (!choice.matched_stop.empty())
     json.text(choice.matched_stop);
@@ -34,7 +42,7 @@ void add_logprob(const std::optional<float>& logprob, JsonText& json) {
   logprob ? json.number(*logprob) : json.null();
 }
 
-void ReplyWriter::add_failure(const ApiError& error, std::string& events) const {
+void ReplyWriter::add_failure(const ApiError& error, std::string& events) {
   events += event(error_reply(error));
   events += kLastEvent;
 }

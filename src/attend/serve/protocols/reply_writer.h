@@ -30,6 +30,8 @@ struct Choice {
   size_t num_chars_sent = 0;       // characters of the sent tokens: text offset of the next one
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
+  int num_reasoning_tokens = 0;  // of the reasoning that `answer` contains
+  int num_unread_tokens = 0;     // since the last part of `answer`
   DraftCounts drafts;
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
@@ -47,6 +49,7 @@ struct ReplyHead {
   std::string id;
   std::string model;
   std::time_t created = 0;
+  std::string request_id = {};  // of the header x-request-id, the log and aborts; the client may set it
 };
 
 // Writes the replies to one request. It has no side effects, so it is tested without a server.
@@ -70,11 +73,12 @@ class ReplyWriter {
   // Appends the last events of the stream, after those of all choices.
   virtual void add_last_events(std::span<const Choice> choices, std::string& events) const = 0;
   // Appends the last events of a stream that failed.
-  virtual void add_failure(const ApiError& error, std::string& events) const;
+  virtual void add_failure(const ApiError& error, std::string& events);
 };
 
-// Formats one event of a stream.
+// Formats one event of a stream, with or without a name.
 std::string event(std::string_view json);
+std::string event(std::string_view name, std::string_view json);
 inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 
 // Writes the string or token that ended the choice, in SGLang's format, or null.

@@ -98,22 +98,25 @@ void add_completion_logprobs(std::span<const ShownToken> shown, size_t offset, J
 }  // namespace
 
 void add_message(const ChatAnswer& answer, JsonText& json) {
+  const std::string text = answer.joined(AnswerPart::Kind::kText);
+  const std::string reasoning = answer.joined(AnswerPart::Kind::kReasoning);
   json.key("content");
   // As in OpenAI's API, the content is null if the answer has only calls.
-  answer.text().empty() && answer.has_calls() ? json.null() : json.text(answer.text());
-  if (!answer.reasoning().empty()) json.key("reasoning_content").text(answer.reasoning());
+  text.empty() && answer.has_calls() ? json.null() : json.text(text);
+  if (!reasoning.empty()) json.key("reasoning_content").text(reasoning);
   if (!answer.has_calls()) return;
   json.key("tool_calls").begin_array();
-  for (const ChatAnswer::Call& call : answer.calls()) {
-    json.begin_object().key("id").text(call.id).key("type").text("function");
-    json.key("function").begin_object().key("name").text(call.name);
-    json.key("arguments").text(call.arguments).end_object().end_object();
+  for (const AnswerBlock& block : answer.blocks()) {
+    if (block.kind != AnswerPart::Kind::kCall) continue;
+    json.begin_object().key("id").text(block.id).key("type").text("function");
+    json.key("function").begin_object().key("name").text(block.name);
+    json.key("arguments").text(block.text).end_object().end_object();
   }
   json.end_array();
 }
 
 void add_delta(const ChatAnswer& answer, const AnswerDelta& delta, JsonText& json) {
-  const auto& [part, call] = delta;
+  const AnswerPart& part = delta.part;
   switch (part.kind) {
     case AnswerPart::Kind::kText:
       json.key("content").text(part.text);
@@ -126,8 +129,8 @@ void add_delta(const ChatAnswer& answer, const AnswerDelta& delta, JsonText& jso
       break;
   }
   const bool begins = part.kind == AnswerPart::Kind::kCall;
-  json.key("tool_calls").begin_array().begin_object().key("index").integer(static_cast<int64_t>(call));
-  if (begins) json.key("id").text(answer.calls()[call].id).key("type").text("function");
+  json.key("tool_calls").begin_array().begin_object().key("index").integer(static_cast<int64_t>(delta.call));
+  if (begins) json.key("id").text(answer.blocks()[delta.block].id).key("type").text("function");
   json.key("function").begin_object();
   if (begins) json.key("name").text(part.text);
   json.key("arguments").text(begins ? "" : part.text).end_object().end_object().end_array();

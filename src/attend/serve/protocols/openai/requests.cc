@@ -1,6 +1,7 @@
 // Requests of OpenAI's /v1/chat/completions and /v1/completions.
-#include <algorithm>
+#include <utility>
 
+#include "attend/serve/protocols/answer_format.h"
 #include "attend/serve/protocols/openai/replies.h"
 #include "attend/serve/protocols/openai/tool_fields.h"
 #include "attend/serve/protocols/request_fields.h"
@@ -40,36 +41,6 @@ void check_message(const Json& message, const std::string& where) {
                          "\" are not supported; expected \"text\"");
     if (!inner.string("text")) reject(where + ".content", where, ".content: a part without \"text\"");
   }
-}
-
-// Sets how the answer is parsed, and the grammar if calls are required.
-void read_answer_format(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
-  AnswerFormat format;
-  if (fields.boolean("separate_reasoning").value_or(true)) format.reasoning = formats.reasoning;
-  std::vector<Tool> tools = read_tools(fields);
-  const ToolChoice choice = read_tool_choice(fields, tools);
-  if (choice.kind != ToolChoice::Kind::kNone) {
-    const bool has_to_call = choice.kind != ToolChoice::Kind::kAuto;
-    if (!formats.tools && !has_to_call)
-      reject_unsupported("tools", "the model's format of calls is unknown",
-                         formats.tools_reason.empty() ? "" : ": ", formats.tools_reason,
-                         "; expected a server with --tool-call-parser, or tool_choice \"none\" or "
-                         "\"required\"");
-    // With a grammar, the model writes JSON calls even if it has no known format.
-    format.tool_format = formats.tools ? formats.tools : &parse_tool_format("llama3");
-    if (has_to_call && job.grammar)
-      reject("tool_choice", "tool_choice: ", job.grammar->param, " already sets the format of the text");
-    if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
-    const bool strict = std::ranges::any_of(tools, [](const Tool& tool) { return tool.strict; });
-    if (!has_to_call && strict && formats.grammars && !job.grammar && supports_free_text(*format.tool_format))
-      job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
-    format.parallel = choice.parallel && choice.kind != ToolChoice::Kind::kNamed;
-    format.tools = std::move(tools);
-  }
-  // Markers that are special tokens must be part of the text that is parsed.
-  if ((format.reasoning && format.reasoning->special) || (format.tool_format && format.tool_format->special))
-    job.params.skip_special_tokens = false;
-  if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }
 
 // Returns the variables of the template.
@@ -117,7 +88,10 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
     reject("messages", "messages: expected a list of at least one message");
   for (size_t i = 0; i < messages->size(); ++i)
     check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
-  read_answer_format(fields, formats, job);
+  std::vector<Tool> tools = read_tools(fields);
+  const ToolChoice choice = read_tool_choice(fields, tools);
+  set_answer_format(std::move(tools), choice, fields.boolean("separate_reasoning").value_or(true), formats,
+                    job);
   check_num_completions(job);
   job.variables = template_variables(fields, job);
   job.ignored = fields.unknown();
@@ -172,6 +146,7 @@ std::string max_tokens_or(std::string_view param) {
 constexpr Endpoint kChatCompletions = {
     .path = "/v1/chat/completions",
     .id_prefix = "chatcmpl-",
+    .has_own_ids = false,
     .read = read_chat,
     .client_field_name = [](std::string_view param,
                             bool) { return param == "prompt" ? "messages" : max_tokens_or(param); },
@@ -183,6 +158,7 @@ constexpr Endpoint kChatCompletions = {
 constexpr Endpoint kCompletions = {
     .path = "/v1/completions",
     .id_prefix = "cmpl-",
+    .has_own_ids = false,
     .read = read_completion,
     .client_field_name = [](std::string_view param, bool) { return max_tokens_or(param); },
     .shows_stop_token = false,

@@ -1,6 +1,6 @@
 #include "attend/serve/protocols/openai/tool_fields.h"
 
-#include <algorithm>
+#include "attend/serve/protocols/answer_format.h"
 
 namespace attend::serve {
 namespace {
@@ -12,19 +12,8 @@ Tool read_tool(const Json& json, const std::string& where) {
   const Json* function = fields.find("function");
   if (!function) reject(where + ".function", where, ".function: missing");
   const Fields inner(*function, where + ".function.");
-  const std::string name = inner.string("name").value_or("");
-  const auto may_stand = [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-           c == '-' || c == '.';
-  };
-  if (name.empty() || name.size() > 128 || !std::all_of(name.begin(), name.end(), may_stand))
-    reject(where + ".function.name", where, ".function.name ", excerpt(name),
-           ": expected 1 to 128 letters, digits, _, - and .");
-  const Json* parameters = inner.find("parameters");
-  if (parameters && !parameters->is_object())
-    reject(where + ".function.parameters", where, ".function.parameters ", excerpt(*parameters),
-           ": expected a JSON schema, an object");
-  return {name, parameters ? *parameters : Json::object(), inner.boolean("strict").value_or(false)};
+  return make_tool(where + ".function", inner.string("name").value_or(""), inner.find("parameters"),
+                   inner.boolean("strict").value_or(false));
 }
 
 }  // namespace
@@ -36,12 +25,8 @@ std::vector<Tool> read_tools(const Fields& fields) {
   std::vector<Tool> tools;
   const Json* choice = fields.find("tool_choice");
   if (choice && *choice == "none") return tools;
-  for (size_t i = 0; i < given->size(); ++i) {
-    Tool tool = read_tool((*given)[i], "tools[" + std::to_string(i) + "]");
-    if (std::ranges::any_of(tools, [&](const Tool& other) { return other.name == tool.name; }))
-      reject("tools", "tools: duplicate name ", excerpt(tool.name));
-    tools.push_back(std::move(tool));
-  }
+  for (size_t i = 0; i < given->size(); ++i)
+    add_tool(read_tool((*given)[i], "tools[" + std::to_string(i) + "]"), tools);
   return tools;
 }
 
@@ -69,9 +54,7 @@ ToolChoice read_tool_choice(const Fields& fields, const std::vector<Tool>& tools
   const Fields inner(*function, "tool_choice.function.");
   choice.kind = Kind::kNamed;
   choice.name = inner.string("name").value_or("");
-  if (std::ranges::none_of(tools, [&](const Tool& tool) { return tool.name == choice.name; }))
-    reject("tool_choice.function.name", "tool_choice.function.name ", excerpt(choice.name),
-           ": expected one of the tools");
+  check_tool_choice("tool_choice.function.name", choice.name, tools);
   return choice;
 }
 

@@ -205,6 +205,7 @@ std::string generate_field(std::string_view param, bool is_text) {
 constexpr Endpoint kGenerate = {
     .path = "/generate",
     .id_prefix = "",
+    .has_own_ids = false,
     .read = read_generate,
     .client_field_name = generate_field,
     .shows_stop_token = true,

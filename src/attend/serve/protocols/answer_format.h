@@ -1,0 +1,26 @@
+// Tools of a request and the format of its answer, independent of the API. Each function throws ApiError that
+// names the field.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "attend/serve/formats/tool_format.h"
+#include "attend/serve/protocols/generation_job.h"
+
+namespace attend::serve {
+
+// Makes a tool of a request. `where`: the field with the definition. `parameters`: the JSON schema of the
+// arguments; null: none.
+Tool make_tool(const std::string& where, const std::string& name, const Json* parameters, bool strict);
+// Appends the tool. Rejects a duplicate name.
+void add_tool(Tool tool, std::vector<Tool>& tools);
+// Rejects a name that is not one of the tools'. `where`: the field with the name.
+void check_tool_choice(const std::string& where, const std::string& name, const std::vector<Tool>& tools);
+
+// Sets how the answer is parsed, and the grammar if calls are required. `separates_reasoning`: reasoning is a
+// part of its own, if the server has a format.
+void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool separates_reasoning,
+                       const ChatFormats& formats, GenerationJob& job);
+
+}  // namespace attend::serve
