@@ -1,0 +1,242 @@
+#include "attend/kernels/recurrent/cpu/recurrent.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
+#include "attend/kernels/recurrent/cpu/recurrent_kernels.h"
+
+namespace attend::kernels::cpu {
+namespace {
+
+// One request of a step.
+struct StepRequest {
+  int64_t begin = 0, end = 0;  // its tokens
+  int64_t row = 0, load = 0;   // state slots; row 0: padding
+  bool from_zero = false;
+};
+
+StepRequest step_request(const RecurrentBatch& batch, int64_t request_idx) {
+  const auto r = static_cast<size_t>(request_idx);
+  const int64_t begin = batch.cu_seqlen_q[r], end = batch.cu_seqlen_q[r + 1], row = batch.rows[r];
+  const int64_t load = batch.load_slots.empty() ? 0 : batch.load_slots[r];
+  return {.begin = begin,
+          .end = end,
+          .row = row,
+          .load = load == 0 ? row : load,
+          .from_zero = batch.seqlen_kv[r] == end - begin};
+}
+
+int64_t save_slot(const RecurrentBatch& batch, int64_t token) {
+  return batch.save_slots.empty() ? 0 : batch.save_slots[static_cast<size_t>(token)];
+}
+
+// Tokens after the last request are padding too.
+void clear_padding(const RecurrentBatch& batch, const TensorView& out) {
+  const auto clear = [&](int64_t begin, int64_t end) {
+    for (int64_t token = begin; token < end; ++token) {
+      const TensorView row = out[token];
+      if (row.rank == 1) {
+        std::fill_n(row.as<float>(), row.shape[0], 0.0f);
+        continue;
+      }
+      for (int64_t head = 0; head < row.shape[0]; ++head)
+        std::fill_n(row[head].as<float>(), row.shape[1], 0.0f);
+    }
+  };
+  for (int64_t r = 0; r < batch.num_reqs(); ++r)
+    if (const StepRequest request = step_request(batch, r); request.row == 0)
+      clear(request.begin, request.end);
+  clear(batch.cu_seqlen_q.back(), out.shape[0]);
+}
+
+// Channels that one task convolves: adjacent in memory.
+constexpr int64_t kChannels = 256;
+
+struct ChannelBlock {
+  const float* input;    // first channel of token 0
+  int64_t token_stride;  // elements
+  int64_t first;         // index of the first channel
+  int64_t count;
+};
+
+int64_t num_blocks(const TensorView& input) { return input.shape[1] * ceil_div(input.shape[2], kChannels); }
+
+ChannelBlock channel_block(std::span<const TensorView> inputs, int64_t block) {
+  int64_t first = 0;
+  size_t i = 0;
+  for (; block >= num_blocks(inputs[i]); ++i) {
+    block -= num_blocks(inputs[i]);
+    first += inputs[i].shape[1] * inputs[i].shape[2];
+  }
+  const TensorView& input = inputs[i];
+  const int64_t width = input.shape[2], blocks_per_group = ceil_div(width, kChannels);
+  const int64_t group = block / blocks_per_group, begin = block % blocks_per_group * kChannels;
+  return {.input = input.as<const float>() + group * input.strides[1] + begin,
+          .token_stride = input.strides[0],
+          .first = first + group * width + begin,
+          .count = std::min(kChannels, width - begin)};
+}
+
+void convolve(const CausalConvArgs& args, const StepRequest& request, const ChannelBlock& block,
+              const RecurrentKernels& kernels) {
+  const int64_t taps = args.weight.shape[1], past = taps - 1, channels = args.state.shape[2];
+  const int64_t n = block.count;
+  std::array<float, kMaxConvKernel * kChannels> weights, window;
+  const float* const by_channel = args.weight.as<const float>() + block.first * taps;
+  for (int64_t j = 0; j < taps; ++j)
+    for (int64_t c = 0; c < n; ++c) weights[static_cast<size_t>(j * n + c)] = by_channel[c * taps + j];
+  const auto slot = [&](int64_t s) { return args.state.as<float>() + s * past * channels + block.first; };
+  // The window before the step, which the new one overwrites.
+  for (int64_t j = 0; j < past; ++j) {
+    float* const to = window.data() + j * n;
+    if (request.from_zero)
+      std::fill_n(to, n, 0.0f);
+    else
+      std::copy_n(slot(request.load) + j * channels, n, to);
+  }
+  // Input `i` of the request, counted from the window's first one.
+  const auto input = [&](int64_t i) {
+    return i < past ? window.data() + i * n : block.input + (request.begin + i - past) * block.token_stride;
+  };
+  const auto write_window = [&](int64_t to_slot, int64_t num_tokens) {
+    for (int64_t j = 0; j < past; ++j) std::copy_n(input(num_tokens + j), n, slot(to_slot) + j * channels);
+  };
+  const float* const bias = args.bias.empty() ? nullptr : args.bias.as<const float>() + block.first;
+  for (int64_t t = 0; t < request.end - request.begin; ++t) {
+    const float* x[kMaxConvKernel];
+    for (int64_t j = 0; j < taps; ++j) x[j] = input(t + j);
+    const int64_t token = request.begin + t;
+    kernels.conv(x, weights.data(), bias, taps, args.silu,
+                 args.out.as<float>() + token * args.out.strides[0] + block.first, n);
+    if (const int64_t saved = save_slot(args.batch, token); saved != 0) write_window(saved, t + 1);
+  }
+  write_window(request.row, request.end - request.begin);
+}
+
+// Rows of a head's state that one task steps through all tokens of a request: half of an L1 cache.
+constexpr int64_t kStateRows = 32;
+// Tokens that are normalized at a time.
+constexpr int64_t kTokens = 16;
+
+float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
+
+// Gates of a token's value head.
+struct Gates {
+  float decay, beta;
+};
+
+Gates gates_of(const GatedDeltaArgs& args, int64_t token, int64_t head) {
+  const int64_t ratio = args.alpha.shape[2];
+  const auto input = [&](const TensorView& view) {
+    return view.as<const float>()[token * view.strides[0] + head / ratio * view.strides[1] + head % ratio];
+  };
+  const float rate = std::exp(args.a_log.as<const float>()[head]);
+  const float step = softplus(input(args.alpha) + args.dt_bias.as<const float>()[head]);
+  return {.decay = std::exp(-rate * step), .beta = args.beta_scale / (1.0f + std::exp(-input(args.beta)))};
+}
+
+// Steps rows [first_row, first_row + num_rows) of a value head through the tokens of a request.
+void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t head, int64_t first_row,
+               int64_t num_rows, const RecurrentKernels& kernels) {
+  const int64_t dim = args.k.shape[2], key_head = head / args.alpha.shape[2];
+  const auto state = [&](int64_t slot) {
+    return args.state.as<float>() + slot * args.state.strides[0] + head * args.state.strides[1] +
+           first_row * dim;
+  };
+  float* const own = state(request.row);
+  if (request.from_zero)
+    std::fill_n(own, num_rows * dim, 0.0f);
+  else if (request.load != request.row)
+    std::copy_n(state(request.load), num_rows * dim, own);
+  std::array<float, kTokens * kMaxDeltaHeadDim> q, k;
+  std::array<float, kTokens> kq, decay, beta;
+  const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
+  const auto key_row = [&](const TensorView& view, int64_t token) {
+    return view.as<const float>() + token * view.strides[0] + key_head * view.strides[1];
+  };
+  for (int64_t begin = request.begin, end = begin; begin < request.end; begin = end) {
+    int64_t saved = 0;
+    for (; end < request.end && end < begin + kTokens && saved == 0; ++end) {
+      const auto i = static_cast<size_t>(end - begin);
+      float* const query = q.data() + (end - begin) * dim;
+      float* const key = k.data() + (end - begin) * dim;
+      kernels.l2_norm(key_row(args.q, end), scale, query, dim);
+      kernels.l2_norm(key_row(args.k, end), 1.0f, key, dim);
+      kq[i] = kernels.dot(key, query, dim);
+      const Gates gates = gates_of(args, end, head);
+      decay[i] = gates.decay;
+      beta[i] = gates.beta;
+      saved = save_slot(args.batch, end);
+    }
+    kernels.delta_rule(
+        {.state = own,
+         .num_rows = num_rows,
+         .head_dim_k = dim,
+         .num_tokens = end - begin,
+         .q = q.data(),
+         .k = k.data(),
+         .kq = kq.data(),
+         .decay = decay.data(),
+         .beta = beta.data(),
+         .v = args.v.as<const float>() + begin * args.v.strides[0] + head * args.v.strides[1] + first_row,
+         .out = args.out.as<float>() + begin * args.out.strides[0] + head * args.out.strides[1] + first_row,
+         .v_stride = args.v.strides[0],
+         .out_stride = args.out.strides[0]});
+    if (saved != 0) std::copy_n(own, num_rows * dim, state(saved));
+  }
+}
+
+}  // namespace
+
+RecurrentKernels recurrent_kernels(Isa isa) {
+  require_isa(isa);
+  if constexpr (kX86Kernels) {
+    if (isa >= Isa::kAvx512) return recurrent_kernels_avx512();
+    if (isa == Isa::kAvx2) return recurrent_kernels_avx2();
+  }
+  return recurrent_kernels_portable();
+}
+
+void causal_conv(const CausalConvArgs& args, Isa isa) {
+  const RecurrentKernels kernels = recurrent_kernels(isa);
+  clear_padding(args.batch, args.out);
+  int64_t blocks = 0;
+  for (const TensorView& input : args.inputs) blocks += num_blocks(input);
+  parallel_for(args.batch.num_reqs() * blocks, [&](int64_t task, int) {
+    const StepRequest request = step_request(args.batch, task / blocks);
+    if (request.row != 0 && request.end > request.begin)
+      convolve(args, request, channel_block(args.inputs, task % blocks), kernels);
+  });
+}
+
+void gated_delta_rule(const GatedDeltaArgs& args, Isa isa) {
+  const RecurrentKernels kernels = recurrent_kernels(isa);
+  clear_padding(args.batch, args.out);
+  const int64_t num_heads = args.v.shape[1], num_rows = args.v.shape[2];
+  const int64_t blocks = ceil_div(num_rows, kStateRows);
+  parallel_for(args.batch.num_reqs() * num_heads * blocks, [&](int64_t task, int) {
+    const StepRequest request = step_request(args.batch, task / (num_heads * blocks));
+    if (request.row == 0 || request.end == request.begin) return;
+    const int64_t first_row = task % blocks * kStateRows;
+    step_head(args, request, task / blocks % num_heads, first_row, std::min(kStateRows, num_rows - first_row),
+              kernels);
+  });
+}
+
+void gated_norm(const GatedNormArgs& args, Isa isa) {
+  const RecurrentKernels kernels = recurrent_kernels(isa);
+  const int64_t num_heads = args.x.shape[1], dim = args.x.shape[2];
+  const int64_t heads_per_group = args.gate.shape[2] / dim;
+  parallel_for_rows(args.x.shape[0] * num_heads, dim, [&](int64_t row) {
+    const int64_t token = row / num_heads, head = row % num_heads;
+    const float* const gate = args.gate.as<const float>() + token * args.gate.strides[0] +
+                              head / heads_per_group * args.gate.strides[1] + head % heads_per_group * dim;
+    float* const x = args.x.as<float>() + token * args.x.strides[0] + head * args.x.strides[1];
+    kernels.gated_norm(x, args.weight.data, args.weight.dtype, args.eps, gate, dim);
+  });
+}
+
+}  // namespace attend::kernels::cpu

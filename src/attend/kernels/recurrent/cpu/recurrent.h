@@ -1,0 +1,15 @@
+// Recurrent layers on the CPU. Arguments as described in causal_conv.h and gated_delta.h; their functions
+// check them and call these.
+#pragma once
+
+#include "attend/kernels/common/cpu/isa.h"
+#include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/gated_delta.h"
+
+namespace attend::kernels::cpu {
+
+void causal_conv(const CausalConvArgs& args, Isa isa);
+void gated_delta_rule(const GatedDeltaArgs& args, Isa isa);
+void gated_norm(const GatedNormArgs& args, Isa isa);
+
+}  // namespace attend::kernels::cpu

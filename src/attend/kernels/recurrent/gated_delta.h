@@ -1,0 +1,55 @@
+// Gated delta rule (Gated DeltaNet, arXiv 2412.06464), and the gated norm of its output.
+#pragma once
+
+#include "attend/kernels/recurrent/recurrent_batch.h"
+
+#pragma GCC visibility push(default)
+namespace attend::kernels {
+
+// Largest head_dim_k.
+inline constexpr int64_t kMaxDeltaHeadDim = 256;
+
+// Activations are f32 on the CPU. Key head j serves the value heads j r to j r + r - 1, with r = num_v_heads
+// / num_k_heads.
+struct GatedDeltaArgs {
+  TensorView q, k;            // [num_tokens, num_k_heads, head_dim_k], last stride 1; not normalized
+  TensorView v;               // [num_tokens, num_v_heads, head_dim_v], last stride 1
+  TensorView alpha;           // [num_tokens, num_k_heads, r], last stride 1: input of the decay
+  TensorView beta;            // same shape: beta before its sigmoid
+  TensorView a_log, dt_bias;  // f32 [num_v_heads], contiguous
+  float beta_scale = 1.0f;    // 2 allows negative eigenvalues of the transition
+  TensorView state;           // f32 [num_slots, num_v_heads, head_dim_v, head_dim_k], contiguous
+  TensorView out;             // [num_tokens, num_v_heads, head_dim_v], last stride 1
+  RecurrentBatch batch;
+};
+
+// For each token and value head, with q and k divided by sqrt(sum of squares + 1e-6), q also by
+// sqrt(head_dim_k):
+//   decay = exp(-exp(a_log) softplus(alpha + dt_bias)), b = beta_scale sigmoid(beta)
+//   S = decay S;  delta = b (v - S k);  S = S + delta k^T;  out = S q
+//
+// On the CPU every token is a step of this recurrence, in chunks of prompts too: the state of a block of rows
+// remains in the cache for all tokens of a request, and the chunk form needs twice the operations. A token
+// therefore has the same bits in any division of its sequence into steps, and in any batch.
+//
+// Throws Error(kInvalidArgument) for other shapes and strides, Error(kUnsupported) for head_dim_k above
+// kMaxDeltaHeadDim, and on a GPU.
+void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream);
+void check(const GatedDeltaArgs& args, const Stream& stream);
+
+struct GatedNormArgs {
+  TensorView x;       // [num_tokens, num_heads, head_dim], last stride 1; changed in place
+  TensorView weight;  // [head_dim]: f32, f16 or bf16
+  float eps = 1e-6f;
+  TensorView gate;  // [num_tokens, groups, width] with groups * width = num_heads * head_dim, last stride 1
+};
+// x = rms_norm(x) * silu(gate), per head. Throws the errors of gated_delta_rule().
+void gated_norm(const GatedNormArgs& args, Stream& stream);
+
+namespace reference {
+// Same in float64, one token after another, in host memory.
+void gated_delta_rule(const GatedDeltaArgs& args);
+}  // namespace reference
+
+}  // namespace attend::kernels
+#pragma GCC visibility pop

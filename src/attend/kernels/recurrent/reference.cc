@@ -1,0 +1,115 @@
+#include <cmath>
+#include <vector>
+
+#include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/gated_delta.h"
+
+namespace attend::kernels::reference {
+namespace {
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+// Calls step(request, token) for each token of each request that is no padding, in order, and begin(request,
+// slot) before and end(request) after its tokens. The slot is -1 if the request starts from zero.
+template <class Begin, class Step, class End>
+void for_each_token(const RecurrentBatch& batch, const Begin& begin, const Step& step, const End& end) {
+  for (size_t r = 0; r < batch.rows.size(); ++r) {
+    if (batch.rows[r] == 0 || batch.cu_seqlen_q[r + 1] == batch.cu_seqlen_q[r]) continue;
+    const bool from_zero = batch.seqlen_kv[r] == batch.cu_seqlen_q[r + 1] - batch.cu_seqlen_q[r];
+    const int32_t other = batch.load_slots.empty() ? 0 : batch.load_slots[r];
+    begin(from_zero ? -1 : other == 0 ? batch.rows[r] : other);
+    for (int64_t token = batch.cu_seqlen_q[r]; token < batch.cu_seqlen_q[r + 1]; ++token) step(token);
+    end(batch.rows[r]);
+  }
+}
+
+int32_t save_slot(const RecurrentBatch& batch, int64_t token) {
+  return batch.save_slots.empty() ? 0 : batch.save_slots[static_cast<size_t>(token)];
+}
+
+}  // namespace
+
+void causal_conv(const CausalConvArgs& args) {
+  const int64_t taps = args.weight.shape[1];
+  int64_t channel = 0;
+  for (const TensorView& input : args.inputs)
+    for (int64_t group = 0; group < input.shape[1]; ++group)
+      for (int64_t i = 0; i < input.shape[2]; ++i, ++channel) {
+        for (int64_t token = 0; token < args.out.shape[0]; ++token)
+          args.out[token].as<float>()[channel] = 0.0f;
+        std::vector<float> window(static_cast<size_t>(taps));
+        const auto write = [&](int64_t slot) {
+          for (int64_t j = 0; j + 1 < taps; ++j)
+            args.state[slot][j].as<float>()[channel] = window[static_cast<size_t>(j) + 1];
+        };
+        for_each_token(
+            args.batch,
+            [&](int64_t slot) {
+              for (int64_t j = 0; j + 1 < taps; ++j)
+                window[static_cast<size_t>(j) + 1] =
+                    slot < 0 ? 0.0f : args.state[slot][j].as<const float>()[channel];
+            },
+            [&](int64_t token) {
+              window.erase(window.begin());
+              window.push_back(input[token][group].as<const float>()[i]);
+              double sum = args.bias.empty() ? 0.0 : double{args.bias.as<const float>()[channel]};
+              for (int64_t j = 0; j < taps; ++j)
+                sum += double{args.weight[channel].as<const float>()[j]} *
+                       double{window[static_cast<size_t>(j)]};
+              args.out[token].as<float>()[channel] = static_cast<float>(args.silu ? sum * sigmoid(sum) : sum);
+              if (const int32_t slot = save_slot(args.batch, token); slot != 0) write(slot);
+            },
+            write);
+      }
+}
+
+void gated_delta_rule(const GatedDeltaArgs& args) {
+  const int64_t dim_k = args.k.shape[2], dim_v = args.v.shape[2], ratio = args.v.shape[1] / args.k.shape[1];
+  const auto normalized = [&](const float* x, double scale) {
+    double squares = 0.0;
+    for (int64_t i = 0; i < dim_k; ++i) squares += double{x[i]} * double{x[i]};
+    std::vector<double> result;
+    for (int64_t i = 0; i < dim_k; ++i) result.push_back(double{x[i]} * scale / std::sqrt(squares + 1e-6));
+    return result;
+  };
+  for (int64_t head = 0; head < args.v.shape[1]; ++head) {
+    for (int64_t token = 0; token < args.out.shape[0]; ++token)
+      for (int64_t i = 0; i < dim_v; ++i) args.out[token][head].as<float>()[i] = 0.0f;
+    std::vector<double> state(static_cast<size_t>(dim_v * dim_k));
+    const auto write = [&](int64_t slot) {
+      float* const to = args.state[slot][head].as<float>();
+      for (size_t i = 0; i < state.size(); ++i) to[i] = static_cast<float>(state[i]);
+    };
+    for_each_token(
+        args.batch,
+        [&](int64_t slot) {
+          for (size_t i = 0; i < state.size(); ++i)
+            state[i] = slot < 0 ? 0.0 : double{args.state[slot][head].as<const float>()[i]};
+        },
+        [&](int64_t token) {
+          const int64_t key_head = head / ratio;
+          const auto gate = [&](const TensorView& view) {
+            return double{view[token][key_head].as<const float>()[head % ratio]};
+          };
+          const double x = gate(args.alpha) + double{args.dt_bias.as<const float>()[head]};
+          const double step = x > 20.0 ? x : std::log1p(std::exp(x));
+          const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
+          const double beta = double{args.beta_scale} * sigmoid(gate(args.beta));
+          const auto q = normalized(args.q[token][key_head].as<const float>(),
+                                    1.0 / std::sqrt(static_cast<double>(dim_k)));
+          const auto k = normalized(args.k[token][key_head].as<const float>(), 1.0);
+          for (int64_t row = 0; row < dim_v; ++row) {
+            double* const s = state.data() + row * dim_k;
+            double recalled = 0.0, out = 0.0;
+            for (size_t i = 0; i < k.size(); ++i) recalled += (s[i] *= decay) * k[i];
+            const double delta = beta * (double{args.v[token][head].as<const float>()[row]} - recalled);
+            for (size_t i = 0; i < k.size(); ++i) out += (s[i] += delta * k[i]) * q[i];
+            args.out[token][head].as<float>()[row] = static_cast<float>(out);
+          }
+          if (const int32_t slot = save_slot(args.batch, token); slot != 0) write(slot);
+        },
+        write);
+  }
+}
+
+}  // namespace attend::kernels::reference

@@ -1,0 +1,160 @@
+// The causal convolution, compared with float64.
+#include "attend/kernels/recurrent/causal_conv.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "attend/base/error.h"
+#include "attend/kernels/recurrent/cpu/recurrent.h"
+#include "tests/kernels/recurrent/recurrent_steps.h"
+#include "tests/support/error_message.h"
+
+namespace attend::kernels {
+namespace {
+
+using test::Batch;
+using testing_support::error_message;
+
+constexpr int64_t kSlots = 6, kMaxTokens = 24;
+
+// Channels in two inputs: 2 groups of 5 of 7 features, and one of `wide`.
+struct Layer {
+  Layer(int64_t taps, int64_t wide, bool has_bias)
+      : channels(10 + wide),
+        grouped(Tensor::empty({kMaxTokens, 2, 7}, DType::kF32)),
+        flat(Tensor::empty({kMaxTokens, 1, wide}, DType::kF32)),
+        weight(Tensor::empty({channels, taps}, DType::kF32)),
+        state(Tensor::empty({kSlots, taps - 1, channels}, DType::kF32)),
+        out(Tensor::empty({kMaxTokens, channels}, DType::kF32)) {
+    test::fill_random(grouped, 1);
+    test::fill_random(flat, 2);
+    test::fill_random(weight, 3);
+    test::fill(state, test::kNan);
+    test::fill(out, test::kNan);
+    if (!has_bias) return;
+    bias = Tensor::empty({channels}, DType::kF32);
+    test::fill_random(bias, 4);
+  }
+
+  // Arguments for tokens [first, first + num_tokens); valid until the next call.
+  CausalConvArgs args(const Batch& batch, int64_t first, int64_t num_tokens) {
+    inputs = {grouped.view().slice(0, first, first + num_tokens).slice(2, 1, 6),
+              flat.view().slice(0, first, first + num_tokens)};
+    return {.inputs = inputs,
+            .weight = weight,
+            .bias = bias,
+            .silu = silu,
+            .state = state,
+            .out = out.view().slice(0, first, first + num_tokens),
+            .batch = batch.view()};
+  }
+
+  int64_t channels;
+  Tensor grouped, flat, weight, bias, state, out;
+  std::array<TensorView, 2> inputs;
+  bool silu = true;
+};
+
+class CausalConv : public testing::TestWithParam<cpu::Isa> {};
+INSTANTIATE_TEST_SUITE_P(, CausalConv,
+                         testing::ValuesIn(cpu::available_isas().begin(), cpu::available_isas().end()),
+                         [](const auto& isa) {
+                           std::string name(to_string(isa.param));
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+void run(Layer& layer, int32_t row, int32_t first, int32_t end, cpu::Isa isa) {
+  Batch batch;
+  batch.add(row, first, end - first);
+  const CausalConvArgs args = layer.args(batch, first, end - first);
+  Stream stream;
+  check(args, stream);
+  cpu::causal_conv(args, isa);
+}
+
+TEST_P(CausalConv, AgreesWithTheReference) {
+  for (const int64_t taps : {2, 3, 4})
+    for (const int64_t wide : {3, 300})
+      for (const bool plain : {false, true}) {
+        Layer layer(taps, wide, !plain), expected(taps, wide, !plain);
+        layer.silu = expected.silu = !plain;
+        run(layer, 2, 0, kMaxTokens, GetParam());
+        Batch batch;
+        batch.add(2, 0, kMaxTokens);
+        reference::causal_conv(expected.args(batch, 0, kMaxTokens));
+        EXPECT_LE(test::relative_error(layer.out, expected.out), 1e-6) << taps << " taps";
+        EXPECT_TRUE(
+            std::ranges::equal(layer.state.view()[2].span<float>(), expected.state.view()[2].span<float>()));
+      }
+}
+
+// Chunks shorter than the window keep some of its inputs.
+TEST_P(CausalConv, GivesTheSameBitsForEveryPairOfCuts) {
+  Layer whole(4, 5, true);
+  run(whole, 2, 0, kMaxTokens, GetParam());
+  for (int32_t first = 1; first < kMaxTokens; ++first)
+    for (int32_t second = first; second <= std::min<int32_t>(first + 4, kMaxTokens); ++second) {
+      Layer layer(4, 5, true);
+      run(layer, 2, 0, first, GetParam());
+      if (second > first) run(layer, 2, first, second, GetParam());
+      if (second < kMaxTokens) run(layer, 2, second, kMaxTokens, GetParam());
+      ASSERT_TRUE(std::ranges::equal(layer.out.span<float>(), whole.out.span<float>()))
+          << "cuts at " << first << " and " << second;
+      ASSERT_TRUE(
+          std::ranges::equal(layer.state.view()[2].span<float>(), whole.state.view()[2].span<float>()));
+    }
+}
+
+TEST_P(CausalConv, LeavesOtherSlotsUntouchedAndClearsPadding) {
+  Layer layer(4, 5, true);
+  Batch batch;
+  batch.add(0, 0, 1);
+  batch.add(3, 0, 2);
+  batch.save_slots.push_back(0);
+  cpu::causal_conv(layer.args(batch, 0, 4), GetParam());
+  for (int64_t slot = 0; slot < kSlots; ++slot)
+    for (const float x : layer.state.view()[slot].span<float>()) EXPECT_EQ(std::isnan(x), slot != 3);
+  for (const int64_t token : {0, 3})
+    for (const float x : layer.out.view()[token].span<float>()) EXPECT_EQ(x, 0.0f);
+}
+
+TEST_P(CausalConv, ContinuesFromASavedWindowInAnotherRow) {
+  Layer layer(4, 5, true), whole(4, 5, true);
+  run(whole, 2, 0, kMaxTokens, GetParam());
+  Batch first;
+  first.add(1, 0, kMaxTokens);
+  first.save_slots[1] = 4;  // shorter than the window
+  first.save_slots[8] = 5;
+  cpu::causal_conv(layer.args(first, 0, kMaxTokens), GetParam());
+  test::fill(layer.out, test::kNan);
+  for (const auto& [slot, start] : {std::pair{4, 2}, {5, 9}}) {
+    Batch second;
+    second.add(2, start, static_cast<int32_t>(kMaxTokens) - start, slot);
+    cpu::causal_conv(layer.args(second, start, kMaxTokens - start), GetParam());
+    EXPECT_TRUE(std::ranges::equal(layer.out.view().slice(0, start, kMaxTokens).span<float>(),
+                                   whole.out.view().slice(0, start, kMaxTokens).span<float>()));
+  }
+}
+
+TEST(CausalConvCheck, NamesTheArgumentAndItsValue) {
+  Layer layer(4, 5, true);
+  Batch batch;
+  batch.add(1, 0, 4);
+  Stream stream;
+  CausalConvArgs args = layer.args(batch, 0, 4);
+  args.weight = layer.weight.view().slice(1, 0, 1);
+  const std::string taps = error_message(ErrorCode::kInvalidArgument, [&] { causal_conv(args, stream); });
+  EXPECT_NE(taps.find("expected 2 to 8 taps"), std::string::npos) << taps;
+  args = layer.args(batch, 0, 4);
+  args.state = layer.state.view().slice(1, 0, 2);
+  const std::string state = error_message(ErrorCode::kInvalidArgument, [&] { causal_conv(args, stream); });
+  EXPECT_NE(state.find("state"), std::string::npos) << state;
+}
+
+}  // namespace
+}  // namespace attend::kernels
