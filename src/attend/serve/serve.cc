@@ -20,10 +20,11 @@ void run(HttpServer& server, Service& api, std::chrono::milliseconds drain_timeo
              [&] { drain.on_signal(); });
 }
 
-// Sets the error body of requests that the HTTP server rejects to the API's format.
-HttpOptions with_error_body(HttpOptions options) {
-  options.error_body = [](int status, std::string_view message) {
-    return error_reply({status, std::string(message), {}, {}});
+// Sets the errors of requests that the HTTP server rejects to the format of their API.
+HttpOptions with_error_format(HttpOptions options) {
+  options.make_error = [](int status, std::string_view message, std::string_view path) {
+    ErrorResponse error = error_response(path, {status, std::string(message), {}, {}});
+    return HttpError{error.status, std::move(error.body)};
   };
   return options;
 }
@@ -66,7 +67,7 @@ ChatFormats choose_formats(const ServeOptions& options, const std::optional<Chat
 
 void serve(const ServeOptions& options) {
   const MemoryReserve reserve;
-  HttpServer server(with_error_body(options.http));
+  HttpServer server(with_error_format(options.http));
   std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   ChatFormats formats = choose_formats(options, chat);
   const GrammarOptions grammars{.library = GrammarLibrary::load(options.grammar_library_path),
@@ -86,7 +87,7 @@ void serve(const ServeOptions& options) {
 
 void serve_embeddings(const ServeEmbeddingOptions& options) {
   const MemoryReserve reserve;
-  HttpServer server(with_error_body(options.http));
+  HttpServer server(with_error_format(options.http));
   auto embedder = std::make_unique<AsyncEmbedder>(options.embedder, options.progress);
   {
     EmbeddingApi api(*embedder, options.api, server, [&] { return server.metrics(); });

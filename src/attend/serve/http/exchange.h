@@ -17,7 +17,8 @@ struct HttpRequest {
   std::string path;   // decoded, without the query
   std::string query;  // as sent by the client
   std::string body;
-  std::string authorization, content_type, request_id, traceparent;  // headers; empty if absent
+  // Headers; empty if absent. `api_key`: x-api-key.
+  std::string authorization, api_key, content_type, request_id, traceparent;
   bool is_foreign = false;  // sent by a web page of an origin that is not allowed
 };
 

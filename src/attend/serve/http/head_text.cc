@@ -43,6 +43,11 @@ std::string without_origin(std::string_view target) {
   return path == target.npos ? "/" : std::string(target.substr(path));
 }
 
+std::string path_of(std::string_view target) {
+  const std::string local = without_origin(target.substr(0, target.find('?')));
+  return percent_decoded(local);
+}
+
 std::string one_line(std::string_view text) {
   std::string line;
   for (const char c : text.substr(0, 200))
@@ -54,8 +59,11 @@ std::string answer_head(int status, std::string_view content_type,
                         const std::vector<std::pair<std::string, std::string>>& headers,
                         std::string_view allowed_origin, bool keep_alive) {
   namespace http = boost::beast::http;
-  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status,
-                                 std::string(http::obsolete_reason(static_cast<http::status>(status))));
+  constexpr int kOverloaded = 529;  // of Anthropic's API, without a standard reason
+  const std::string reason = status == kOverloaded
+                                 ? "Overloaded"
+                                 : std::string(http::obsolete_reason(static_cast<http::status>(status)));
+  std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: attend\r\n", status, reason);
   if (!content_type.empty()) head += fmt::format("Content-Type: {}\r\n", content_type);
   for (const auto& [name, value] : headers) head += fmt::format("{}: {}\r\n", name, value);
   if (!allowed_origin.empty())

@@ -17,6 +17,9 @@ std::string without_origin(std::string_view target);
 // Returns the host and port of an absolute target, or an empty text.
 std::string_view host_of(std::string_view target);
 
+// Returns the decoded path of a target, without its query.
+std::string path_of(std::string_view target);
+
 // Returns text for response headers and logs: at most 200 bytes, reduced to printable ASCII and spaces.
 std::string one_line(std::string_view text);
 

@@ -93,7 +93,7 @@ struct HttpServer::Impl {
     pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
     pool.origins = AllowedOrigins(options.cors_origins);
     pool.tls = make_tls_context(options.tls);
-    const std::string body = options.error_body(503, "out of memory");
+    const std::string body = options.make_error(503, "out of memory", {}).body;
     pool.out_of_memory = answer_head(503, "application/json",
                                      {{"Retry-After", "1"}, {"Content-Length", std::to_string(body.size())}},
                                      AllowedOrigins(options.cors_origins).header_for(""),

@@ -20,6 +20,12 @@ struct TlsOptions {
                                       // authorities
 };
 
+// Status and JSON body of a rejected request.
+struct HttpError {
+  int status;
+  std::string body;
+};
+
 struct HttpOptions {
   std::string host = "127.0.0.1";
   uint16_t port = 30000;    // 0: any free port
@@ -36,10 +42,12 @@ struct HttpOptions {
   bool log_access = false;                            // logs one line of JSON per finished HTTP request
   std::vector<std::string> cors_origins;              // see AllowedOrigins
   std::vector<std::string> allowed_hosts;             // see AllowedHosts; not checked on a Unix socket
-  // Returns the JSON body of a response to a request that is rejected before it reaches the handler, or that
-  // the server has no memory for.
-  std::function<std::string(int status, std::string_view message)> error_body =
-      [](int, std::string_view message) { return JsonText().text(message).take(); };
+  // Returns the response to a request that is rejected before it reaches the handler, or that the server has
+  // no memory for. `path`: empty if unknown.
+  std::function<HttpError(int status, std::string_view message, std::string_view path)> make_error =
+      [](int status, std::string_view message, std::string_view) {
+        return HttpError{status, JsonText().text(message).take()};
+      };
 };
 
 class HttpServer : public Executor {

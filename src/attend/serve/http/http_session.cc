@@ -300,7 +300,9 @@ void HttpSession::reject_request(int status, std::string_view message) {
   exchange_ = std::make_shared<Answer>(shared_from_this());
   Headers headers;
   if (status == 503) headers.emplace_back("Retry-After", "1");
-  exchange_->reply(status, "application/json", pool_.options.error_body(status, message), headers);
+  const auto& target = parser_->get().target();
+  HttpError error = pool_.options.make_error(status, message, path_of({target.data(), target.size()}));
+  exchange_->reply(error.status, "application/json", std::move(error.body), headers);
 }
 
 void HttpSession::on_read_timeout() {
@@ -317,11 +319,12 @@ void HttpSession::dispatch_request() {
   HttpRequest request;
   request.method = std::string(message.method_string());
   is_head_ = request.method == "HEAD";
-  const std::string target = without_origin(std::string(message.target()));
-  const size_t mark = std::min(target.find('?'), target.size());
-  request.path = percent_decoded(std::string_view(target).substr(0, mark));
-  request.query = mark < target.size() ? target.substr(mark + 1) : "";
+  const std::string_view target(message.target().data(), message.target().size());
+  request.path = path_of(target);
+  const size_t mark = target.find('?');
+  request.query = mark == target.npos ? "" : target.substr(mark + 1);
   request.authorization = header(http::field::authorization);
+  request.api_key = header("x-api-key");
   request.content_type = header(http::field::content_type);
   request.request_id = one_line(header("x-request-id"));
   request.traceparent = one_line(header("traceparent"));

@@ -243,7 +243,7 @@ std::vector<int32_t> Api::apply_template(const char* param, GenerationJob& job) 
 }
 
 void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  answer_on_worker(exchange, [this, body = request.body] {
+  answer_on_worker(request, exchange, [this, body = request.body] {
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
@@ -265,7 +265,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
 }
 
 void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  answer_on_worker(exchange, [this, body = request.body] {
+  answer_on_worker(request, exchange, [this, body = request.body] {
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
@@ -285,8 +285,8 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
 }
 
 // Like vLLM: with this endpoint and the two above, a client needs no tokenizer.
-void Api::tokenizer_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  answer_on_worker(exchange, [this] {
+void Api::tokenizer_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange, [this] {
     const Tokenizer* tokenizer = engine_.tokenizer();
     if (!tokenizer) throw ApiError{404, "the model has no tokenizer", {}, "not_found"};
     const auto spelled = [&](std::optional<int32_t> id) { return id ? Json(tokenizer->token(*id)) : Json(); };
@@ -322,9 +322,9 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
   health_.answer(exchange);
 }
 
-void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void Api::model_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   const std::string path = options_.model_path.string();
-  answer_on_worker(exchange, [this, path] {
+  answer_on_worker(request, exchange, [this, path] {
     return json_text({{"model_path", path},
                       {"served_model_name", options_.served_names.front()},
                       {"tokenizer_path", path},
@@ -336,9 +336,9 @@ void Api::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchan
   });
 }
 
-void Api::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void Api::server_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   const EngineInfo& info = engine_.info();
-  answer_on_worker(exchange, [this, &info] {
+  answer_on_worker(request, exchange, [this, &info] {
     const ExecutorInfo& target = info.target();
     return json_text({{"version", attend::version()},
                       {"model_path", options_.model_path.string()},
@@ -379,9 +379,9 @@ void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchan
   exchange->reply(200, "text/plain", "Recording; POST /stop_profile returns the trace.\n");
 }
 
-void Api::stop_profile(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void Api::stop_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   // Runs on a worker, since writing a million spans takes long.
-  answer_on_worker(exchange, [this] { return engine_.stop_trace(); });
+  answer_on_worker(request, exchange, [this] { return engine_.stop_trace(); });
 }
 
 void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -394,7 +394,7 @@ void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchan
   for (const auto& [key, generation] : generations_)
     if (all || generation->head().request_id.starts_with(rid) || generation->head().id.starts_with(rid))
       generation->abort();
-  exchange->reply(200, kJson, "{}");
+  exchange->reply(200, kJsonType, "{}");
 }
 
 void Api::abort_all() {

@@ -42,10 +42,10 @@ class EmbeddingApi::Call : public ReadyHandler {
     int status = 200;
     if (error_) {
       const ApiError error = to_api_error(error_);
-      answer_error(exchange(), error);
+      answer_error(exchange(), path_, error);
       status = error.status;
     } else {
-      exchange().reply(status, kJson, std::move(body_));
+      exchange().reply(status, kJsonType, std::move(body_));
     }
     if (api_.options_.log_requests) log(status);
   }
@@ -59,6 +59,8 @@ class EmbeddingApi::Call : public ReadyHandler {
     const std::lock_guard lock(mutex_);
     return num_tokens_;
   }
+
+  const std::string& path() const { return path_; }
 
   void log(int status) const {
     const std::lock_guard lock(mutex_);
@@ -207,14 +209,14 @@ void EmbeddingApi::abort_all() {
     call->disconnect();
     call->exchange().on_disconnect = nullptr;
     run_guarded(call->exchange(), [&] {
-      answer_error(call->exchange(), {503, "the server is shutting down", {}, "shutting_down"});
+      answer_error(call->exchange(), call->path(), {503, "the server is shutting down", {}, "shutting_down"});
     });
   }
   calls_.clear();
 }
 
 void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  answer_on_worker(exchange, [this, body = request.body] {
+  answer_on_worker(request, exchange, [this, body = request.body] {
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
@@ -244,9 +246,9 @@ void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exc
   health_.answer(exchange);
 }
 
-void EmbeddingApi::model_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void EmbeddingApi::model_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   const std::string path = options_.model_path.string();
-  answer_on_worker(exchange, [this, path] {
+  answer_on_worker(request, exchange, [this, path] {
     return json_text({{"model_path", path},
                       {"served_model_name", options_.served_names.front()},
                       {"tokenizer_path", path},
@@ -257,9 +259,9 @@ void EmbeddingApi::model_info(const HttpRequest&, const std::shared_ptr<Exchange
   });
 }
 
-void EmbeddingApi::server_info(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+void EmbeddingApi::server_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   const EmbedderInfo& info = embedder_.info();
-  answer_on_worker(exchange, [this, &info] {
+  answer_on_worker(request, exchange, [this, &info] {
     return json_text({{"version", attend::version()},
                       {"model_path", options_.model_path.string()},
                       {"served_model_name", options_.served_names.front()},

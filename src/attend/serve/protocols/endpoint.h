@@ -18,7 +18,8 @@ struct Endpoint {
   GenerationJob (*read)(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats);
   // Returns the client's name of a parameter of GenerationRequest. `is_text`: the prompt is a text.
   std::string (*client_field_name)(std::string_view param, bool is_text);
-  bool shows_stop_token;  // logprobs include a stop token, which is not part of the text
+  std::string_view id_header = {};  // response header with the request's id, besides x-request-id
+  bool shows_stop_token;            // logprobs include a stop token, which is not part of the text
   // `job` outlives the writer.
   std::unique_ptr<ReplyWriter> (*make_writer)(const ReplyHead& head, const GenerationJob& job);
 };

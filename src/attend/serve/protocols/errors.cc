@@ -1,9 +1,11 @@
 #include "attend/serve/protocols/errors.h"
 
 #include <new>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/serve/json/json_text.h"
+#include "attend/serve/protocols/anthropic/errors.h"
 
 namespace attend::serve {
 namespace {
@@ -60,11 +62,17 @@ std::string error_reply(const ApiError& error) {
   return json.end_object().end_object().take();
 }
 
-void answer_error(Exchange& exchange, const ApiError& error) {
-  Headers headers;
+ErrorResponse error_response(std::string_view path, const ApiError& error, std::string_view request_id) {
+  if (is_anthropic_path(path)) return anthropic_error_response(error, request_id);
+  return {error.status, error_reply(error)};
+}
+
+void answer_error(Exchange& exchange, std::string_view path, const ApiError& error,
+                  std::string_view request_id, Headers headers) {
   if (error.status == 503) headers.emplace_back("Retry-After", "1");
   if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
-  exchange.reply(error.status, kJson, error_reply(error), std::move(headers));
+  ErrorResponse response = error_response(path, error, request_id);
+  exchange.reply(response.status, kJsonType, std::move(response.body), std::move(headers));
 }
 
 }  // namespace attend::serve

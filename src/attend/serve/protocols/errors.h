@@ -4,13 +4,14 @@
 
 #include <exception>
 #include <string>
+#include <string_view>
 
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/json/fields.h"
 
 namespace attend::serve {
 
-inline constexpr std::string_view kJson = "application/json";
+inline constexpr std::string_view kJsonType = "application/json";
 
 // Runs `task`. Returns the exception that it threw, or null.
 template <class Task>
@@ -29,8 +30,17 @@ ApiError to_api_error(const std::exception_ptr& error);
 ApiError queue_full(int max_waiting);
 ApiError out_of_memory();
 
-// Returns {"error": {message, type, param, code}}.
+// Returns OpenAI's format: {"error": {message, type, param, code}}.
 std::string error_reply(const ApiError& error);
-void answer_error(Exchange& exchange, const ApiError& error);
+
+struct ErrorResponse {
+  int status;
+  std::string body;
+};
+// Returns the error in the format of the API that `path` belongs to. `request_id`: empty if unknown.
+ErrorResponse error_response(std::string_view path, const ApiError& error, std::string_view request_id = {});
+// Replies with the error. `headers`: in addition to those of the status.
+void answer_error(Exchange& exchange, std::string_view path, const ApiError& error,
+                  std::string_view request_id = {}, Headers headers = {});
 
 }  // namespace attend::serve

@@ -241,8 +241,7 @@ void Generation::send_built() {
   if (built.error) return fail(*built.error);
   if (job_.stream) {
     status_ = 200;
-    if (!streaming_)
-      exchange().begin_stream("text/event-stream; charset=utf-8", {{"x-request-id", head_.request_id}});
+    if (!streaming_) exchange().begin_stream("text/event-stream; charset=utf-8", id_headers());
     streaming_ = true;
     // Each write contains whole events, since some clients parse each read as complete events.
     if (!built.events.empty()) exchange().write(built.events);
@@ -251,7 +250,7 @@ void Generation::send_built() {
   } else {
     if (!built.ends) return;
     status_ = 200;
-    exchange().reply(200, kJson, std::move(built.reply), {{"x-request-id", head_.request_id}});
+    exchange().reply(200, kJsonType, std::move(built.reply), id_headers());
   }
   end();
 }
@@ -272,18 +271,22 @@ void Generation::begin(std::vector<std::string> echoes) {
 void Generation::fail(const ApiError& error) {
   if (ended_) return;
   abort();
-  status_ = error.status;
+  status_ = error_response(endpoint_.path, error).status;
   if (streaming_) {
     std::string events;
     writer_->add_failure(error, events);
     exchange().write(events);
     exchange().end_stream();
   } else {
-    Headers headers = {{"x-request-id", head_.request_id}};
-    if (error.status == 503) headers.emplace_back("Retry-After", "1");
-    exchange().reply(error.status, kJson, error_reply(error), std::move(headers));
+    answer_error(exchange(), endpoint_.path, error, head_.request_id, id_headers());
   }
   end();
+}
+
+Headers Generation::id_headers() const {
+  Headers headers = {{"x-request-id", head_.request_id}};
+  if (!endpoint_.id_header.empty()) headers.emplace_back(endpoint_.id_header, head_.request_id);
+  return headers;
 }
 
 void Generation::disconnect() noexcept {

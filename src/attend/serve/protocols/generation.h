@@ -102,6 +102,7 @@ class Generation : public ReadyHandler {
   void send_built();
   // Replies with this error.
   void fail(const ApiError& error);
+  Headers id_headers() const;
   void end();
 
   const Endpoint& endpoint_;

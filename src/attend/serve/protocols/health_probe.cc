@@ -67,7 +67,7 @@ void HealthProbe::answer_all(Result result) {
       if (result == Result::kHealthy)
         exchange->reply(200, "text/plain", "");
       else
-        answer_error(*exchange, {503, unhealthy_message_, {}, "unhealthy"});
+        answer_error(*exchange, "/health_generate", {503, unhealthy_message_, {}, "unhealthy"});
     } catch (...) {
       exchange->abandon();
     }

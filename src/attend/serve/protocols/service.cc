@@ -33,12 +33,14 @@ std::optional<std::string_view> bearer_token(std::string_view authorization) {
 
 // Response that a worker has prepared.
 struct PreparedResponse : ReadyHandler {
-  using ReadyHandler::ReadyHandler;
+  PreparedResponse(std::shared_ptr<Exchange> exchange, const HttpRequest& request)
+      : ReadyHandler(std::move(exchange)), path(request.path), request_id(request.request_id) {}
   void receive() override {
-    if (error) return answer_error(exchange(), to_api_error(error));
-    exchange().reply(200, kJson, std::move(text));
+    if (error) return answer_error(exchange(), path, to_api_error(error), request_id);
+    exchange().reply(200, kJsonType, std::move(text));
   }
 
+  std::string path, request_id;
   std::string text;
   std::exception_ptr error;
   std::atomic<bool> is_gone = false;  // the client has disconnected
@@ -62,16 +64,16 @@ Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetri
                                                  {"GET", "/health", &Service::health, Needs::kNothing},
                                                  {"GET", "/ping", &Service::health, Needs::kNothing}};
   add_routes<Service>(this, kRoutes);
-  add_route(
-      {"GET", "/version", Needs::kNothing, answer(200, kJson, json_text({{"version", attend::version()}}))});
-  add_route({"GET", "/openapi.json", Needs::kNothing, answer(200, kJson, std::string(kOpenApi))});
+  add_route({"GET", "/version", Needs::kNothing,
+             answer(200, kJsonType, json_text({{"version", attend::version()}}))});
+  add_route({"GET", "/openapi.json", Needs::kNothing, answer(200, kJsonType, std::string(kOpenApi))});
 }
 
 Service::~Service() = default;
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   if (const auto error = catch_error([&] { dispatch(request, exchange); }))
-    answer_error(*exchange, to_api_error(error));
+    answer_error(*exchange, request.path, to_api_error(error), request.request_id);
 }
 
 void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -90,7 +92,7 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
   }
   if (!allowed.empty()) {
     const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
-    return exchange->reply(405, kJson, error_reply(error), {{"Allow", allowed}});
+    return answer_error(*exchange, request.path, error, request.request_id, {{"Allow", allowed}});
   }
   const std::string hint = similar_path(request.path);
   throw ApiError{
@@ -127,11 +129,14 @@ void Service::check_key(Needs needs, const HttpRequest& request) const {
     return;
   }
   const auto given = bearer_token(request.authorization);
-  if (!given || !same_key(*given, key))
-    throw ApiError{401,
-                   "expected the header \"Authorization: Bearer KEY\" with the server's API key",
-                   {},
-                   "invalid_api_key"};
+  const bool is_bearer_right = given && same_key(*given, key);
+  if (!is_bearer_right && !same_key(request.api_key, key))
+    throw ApiError{
+        401,
+        "expected the header \"Authorization: Bearer KEY\" or \"x-api-key: KEY\" with the server's "
+        "API key",
+        {},
+        "invalid_api_key"};
 }
 
 void Service::check_model(const std::string& name) const {
@@ -153,8 +158,9 @@ void Service::log_ignored(const std::vector<std::string>& fields) const {
       log_info("ignoring a request field without effect: ", json_text(field.substr(0, 60)));
 }
 
-void Service::answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make) {
-  const auto answer = std::make_shared<PreparedResponse>(exchange);
+void Service::answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                               std::function<std::string()> make) {
+  const auto answer = std::make_shared<PreparedResponse>(exchange, request);
   exchange->on_disconnect = [weak = std::weak_ptr(answer)](int) {
     if (const auto gone = weak.lock()) gone->is_gone = true;
   };
@@ -180,9 +186,9 @@ void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>
   if (request.path.starts_with(kOne)) {
     const std::string name = request.path.substr(kOne.size());
     check_model(name.empty() ? "/" : name);
-    return answer_on_worker(exchange, [this, name] { return json_text(model_card(name)); });
+    return answer_on_worker(request, exchange, [this, name] { return json_text(model_card(name)); });
   }
-  answer_on_worker(exchange, [this] {
+  answer_on_worker(request, exchange, [this] {
     Json cards = Json::array();
     for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
     return json_text({{"object", "list"}, {"data", cards}});

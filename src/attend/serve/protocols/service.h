@@ -78,7 +78,8 @@ class Service : public Drainable {
   void log_ignored(const std::vector<std::string>& fields) const;
   // Runs `make` on a worker thread and sends the JSON that it returns from the I/O thread. The I/O thread
   // itself creates no Json, since destroying one allocates memory.
-  void answer_on_worker(const std::shared_ptr<Exchange>& exchange, std::function<std::string()> make);
+  void answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                        std::function<std::string()> make);
 
   ApiOptions options_;
   Executor& executor_;

@@ -1,0 +1,16 @@
+// Errors in the format of Anthropic's API: {"type": "error", "error": {"type", "message"}, "request_id"}.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "attend/serve/protocols/errors.h"
+
+namespace attend::serve {
+
+// Returns true for the paths whose clients expect this format: /v1/messages and the paths below it.
+bool is_anthropic_path(std::string_view path);
+// Status 503 becomes Anthropic's 529. `request_id`: empty if unknown.
+ErrorResponse anthropic_error_response(const ApiError& error, std::string_view request_id);
+
+}  // namespace attend::serve
