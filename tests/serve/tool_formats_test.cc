@@ -5,6 +5,7 @@
 
 #include <random>
 #include <set>
+#include <span>
 
 #include "attend/base/error.h"
 #include "attend/serve/formats/reasoning.h"
@@ -89,7 +90,8 @@ std::string written_arguments(const ToolFormat& format) {
     case ToolFormat::Arguments::kKeyword:
       return R"(city='Köln "2"', days=3, deep=True)";
     case ToolFormat::Arguments::kQuoted:
-      return R"({city:<|"|>Köln "2"<|"|>,days:3,deep:true})";
+      return "{city:" + std::string(format.quote) + "Köln \"2\"" + std::string(format.quote) +
+             ",days:3,deep:true}";
   }
   return {};
 }
@@ -193,7 +195,7 @@ TEST(ToolFormats, DoNotDependOnRandomSplits) {
                                       "None",
                                       "<",
                                       "é",
-                                      "<|\"|>",
+                                      "/>",
                                       "<|message|>",
                                       "to=functions.now",
                                       "{\"name\": \"now\"",
@@ -202,10 +204,11 @@ TEST(ToolFormats, DoNotDependOnRandomSplits) {
     for (const std::string_view marker :
          {written.before, written.begin, written.middle, written.end, written.after, format.close,
           format.name_open, format.call_close, format.tags.key_open, format.tags.key_close,
-          format.tags.value_open, format.tags.value_close})
+          format.tags.value_open, format.tags.value_close, format.tags.type_open, format.tags.type_close,
+          format.tags.raw_open, format.tags.raw_close, format.quote})
       if (!marker.empty()) atoms.insert(atoms.end(), 3, std::string(marker));
     for (const std::string_view marker : format.opens) atoms.emplace_back(marker);
-    for (int i = 0; i < 600; ++i) {
+    for (int i = 0; i < 1500; ++i) {
       std::string text;
       for (size_t atom = random() % 16; atom > 0; --atom) text += atoms[random() % atoms.size()];
       std::vector<std::string> pieces;
@@ -255,6 +258,173 @@ TEST(ToolFormats, HaveDistinctNames) {
     for (const std::string_view name : format.names) EXPECT_EQ(&parse_reasoning_format(name), &format);
   EXPECT_THROW(parse_tool_format("unknown"), Error);
   EXPECT_THROW(parse_reasoning_format("unknown"), Error);
+}
+
+// Names of SGLang 0.5.23 and vLLM 0.24.
+constexpr std::string_view kToolNames[] = {"apertus",
+                                           "apertus2509",
+                                           "beam",
+                                           "cohere_command3",
+                                           "cohere_command4",
+                                           "deepseek_v3",
+                                           "deepseek_v31",
+                                           "deepseek_v32",
+                                           "deepseek_v4",
+                                           "deepseekv3",
+                                           "deepseekv31",
+                                           "deepseekv32",
+                                           "deepseekv4",
+                                           "deepseekv41",
+                                           "dots",
+                                           "ernie45",
+                                           "functiongemma",
+                                           "gemma4",
+                                           "gigachat3",
+                                           "gigachat35",
+                                           "glm",
+                                           "glm45",
+                                           "glm47",
+                                           "gpt-oss",
+                                           "granite",
+                                           "granite-20b-fc",
+                                           "granite4",
+                                           "hermes",
+                                           "hunyuan",
+                                           "hunyuan_a13b",
+                                           "hy_v3",
+                                           "inkling",
+                                           "internlm",
+                                           "interns1",
+                                           "iquest_q1",
+                                           "jamba",
+                                           "k2_horizon",
+                                           "kimi_k2",
+                                           "kimi_k3",
+                                           "lfm2",
+                                           "ling3",
+                                           "llama3",
+                                           "llama3_json",
+                                           "llama4_json",
+                                           "llama4_pythonic",
+                                           "longcat",
+                                           "mimo",
+                                           "minicpm5",
+                                           "minimax-m2",
+                                           "minimax-m3",
+                                           "minimax_m2",
+                                           "minimax_m3",
+                                           "mistral",
+                                           "muse",
+                                           "nanbeige",
+                                           "olmo3",
+                                           "openai",
+                                           "phi4_mini_json",
+                                           "poolside_v1",
+                                           "pythonic",
+                                           "qwen",
+                                           "qwen25",
+                                           "qwen3_coder",
+                                           "qwen3_xml",
+                                           "response_template",
+                                           "seed_oss",
+                                           "spark25",
+                                           "step3",
+                                           "step3p5",
+                                           "trinity",
+                                           "xlam"};
+constexpr std::string_view kReasoningNames[] = {"apertus2509",
+                                                "beam",
+                                                "cohere_command3",
+                                                "cohere_command4",
+                                                "deepseek-r1",
+                                                "deepseek-v3",
+                                                "deepseek-v4",
+                                                "deepseek-v41",
+                                                "deepseek_r1",
+                                                "deepseek_v3",
+                                                "deepseek_v4",
+                                                "dots",
+                                                "ernie45",
+                                                "gemma4",
+                                                "gigachat35",
+                                                "glm45",
+                                                "glm47",
+                                                "gpt-oss",
+                                                "granite",
+                                                "granite_thinking_parser",
+                                                "holo2",
+                                                "hunyuan",
+                                                "hunyuan_a13b",
+                                                "hy_v3",
+                                                "inkling",
+                                                "interns1",
+                                                "iquest_q1",
+                                                "k2_horizon",
+                                                "kimi",
+                                                "kimi_k2",
+                                                "kimi_k3",
+                                                "ling3",
+                                                "mimo",
+                                                "minimax",
+                                                "minimax-append-think",
+                                                "minimax-m3",
+                                                "minimax_m2",
+                                                "minimax_m2_append_think",
+                                                "minimax_m3",
+                                                "mistral",
+                                                "muse",
+                                                "nanbeige",
+                                                "nemotron_3",
+                                                "nemotron_v3",
+                                                "olmo3",
+                                                "openai_gptoss",
+                                                "poolside_v1",
+                                                "qwen3",
+                                                "qwen3-thinking",
+                                                "response_template",
+                                                "seed_oss",
+                                                "step3",
+                                                "step3p5"};
+
+// A name is accepted, or rejected with the reason for this format.
+template <class Parse>
+void check_names(std::span<const std::string_view> names, Parse parse) {
+  for (const std::string_view name : names) {
+    try {
+      parse(name);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kUnsupported) << name;
+      EXPECT_THAT(error.what(), HasSubstr(std::string(name) + ": not supported: "));
+    }
+  }
+}
+
+TEST(ToolFormats, AcceptTheNamesOfOtherServersOrReportWhyNot) {
+  check_names(kToolNames, parse_tool_format);
+  check_names(kReasoningNames, parse_reasoning_format);
+  for (const UnsupportedFormat& format : unsupported_tool_formats())
+    EXPECT_THROW(parse_tool_format(format.name), Error) << format.name;
+  for (const UnsupportedFormat& format : unsupported_reasoning_formats())
+    EXPECT_THROW(parse_reasoning_format(format.name), Error) << format.name;
+}
+
+TEST(ToolFormats, ReadOtherFormsOfArguments) {
+  const std::string dsml = "<｜DSML｜tool_calls>\n<｜DSML｜invoke name=\"";
+  EXPECT_EQ(read("deepseekv4", dsml + "now\"/>\n</｜DSML｜tool_calls>").calls[0].second, "{}");
+  EXPECT_EQ(
+      read("deepseekv4", dsml + "get_weather\">\n{\"days\": 2}\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>"),
+      (Answer{.text = "", .reasoning = "", .calls = {{"get_weather", "{\"days\": 2}"}}}));
+  EXPECT_EQ(
+      read(
+          "k2_horizon",
+          "<ifm|tool_call>get_weather\n<ifm|arg_key>city</ifm|arg_key>\n<ifm|arg_type>string</ifm|arg_type>\n"
+          "<ifm|arg_value>A</ifm|arg_value>\n</ifm|tool_call>")
+          .calls[0]
+          .second,
+      "{\"city\": \"A\"}");
+  const std::string raw = "<function name=\"get_weather\"><param name=\"city\"><![CDATA[</param>]]></param>";
+  EXPECT_EQ(read("minicpm5", raw + "</function>").calls[0].second, "{\"city\": \"</param>\"}");
+  EXPECT_EQ(read("minicpm5", raw.substr(0, raw.size() - 11)).calls[0].second, "{\"city\": \"</param>\"}");
 }
 
 TEST(ToolFormats, ReadChannels) {

@@ -14,6 +14,8 @@ using Structure = ToolFormat::Structure;
 using Arguments = ToolFormat::Arguments;
 
 constexpr size_t kMaxName = 256;
+// End of an element without content, instead of `name_close`.
+constexpr std::string_view kNameClose = "\">", kSelfClose = "\"/>";
 
 constexpr bool is_in_name(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
@@ -196,8 +198,10 @@ bool CallParser::read_name(AnswerParts& parts) {
   const std::string_view text = std::string_view(pending_).substr(format_.name_open.size());
   // Arguments may begin without the marker that ends the name.
   const bool brace = format_.arguments == Arguments::kJson || format_.arguments == Arguments::kQuoted;
-  const Found end = find_first(text.substr(0, kMaxName), {format_.name_close, brace ? "{" : "",
-                                                          format_.tags.key_open, format_.call_close});
+  const std::string_view self_close = format_.name_close == kNameClose ? kSelfClose : "";
+  const Found end = find_first(
+      text.substr(0, kMaxName),
+      {format_.name_close, brace ? "{" : "", format_.tags.key_open, format_.call_close, self_close});
   if (end.marker.empty()) {
     if (text.size() >= kMaxName) return end_block(parts);
     if (!format_.name_open.empty()) return false;
@@ -213,10 +217,16 @@ bool CallParser::read_name(AnswerParts& parts) {
   parts.add(Kind::kCall, tool_->name);
   has_block_calls_ = has_calls_ = true;
   raw_.clear();
-  const bool ends_name = end.marker == format_.name_close;
+  const bool has_no_arguments = !self_close.empty() && end.marker == self_close;
+  const bool ends_name = end.marker == format_.name_close || has_no_arguments;
   pending_.erase(0, format_.name_open.size() + end.at + (ends_name ? end.marker.size() : 0));
   literal_.reset();
   num_parameters_ = 0;
+  if (has_no_arguments) {
+    parts.add(Kind::kArguments, "{}");
+    place_ = Place::kAfterCall;
+    return true;
+  }
   place_ = format_.arguments == Arguments::kTags ? Place::kTags : Place::kArguments;
   return true;
 }
@@ -243,7 +253,8 @@ bool CallParser::read_arguments(AnswerParts& parts) {
         return true;
       }
       literal_.emplace(format_.arguments == Arguments::kQuoted ? LiteralReader::Notation::kQuoted
-                                                               : LiteralReader::Notation::kJson);
+                                                               : LiteralReader::Notation::kJson,
+                       format_.quote);
     }
   }
   const size_t num_read = literal_->push(pending_);
@@ -258,6 +269,11 @@ bool CallParser::read_arguments(AnswerParts& parts) {
 // Text between parameters is skipped. A value without its closing marker ends where the next element begins.
 bool CallParser::read_tags(AnswerParts& parts) {
   const ToolFormat::Tags& tags = format_.tags;
+  // A model may write the arguments as JSON.
+  if (num_parameters_ == 0 && trim_front(pending_).starts_with('{')) {
+    place_ = Place::kArguments;
+    return true;
+  }
   const std::string_view text = pending_;
   const Found next = find_first(text, {tags.key_open, format_.call_close, format_.close});
   if (next.marker.empty()) return false;
@@ -272,19 +288,38 @@ bool CallParser::read_tags(AnswerParts& parts) {
   if (key_end == text.npos) return false;
   size_t value_begin = key_end + tags.key_close.size();
   if (!tags.value_open.empty()) {
-    const std::string_view rest = trim_front(text.substr(value_begin));
+    std::string_view rest = trim_front(text.substr(value_begin));
+    if (!tags.type_open.empty()) {
+      if (may_become(rest, tags.type_open)) return false;
+      if (rest.starts_with(tags.type_open)) {
+        const size_t type_end = rest.find(tags.type_close);
+        if (type_end == rest.npos) return false;
+        rest = trim_front(rest.substr(type_end + tags.type_close.size()));
+      }
+    }
     if (may_become(rest, tags.value_open)) return false;
     value_begin = text.size() - rest.size();
     if (rest.starts_with(tags.value_open)) value_begin += tags.value_open.size();
   }
-  const std::string_view value = text.substr(value_begin);
+  std::string_view value = text.substr(value_begin);
+  std::optional<std::string_view> raw;
+  if (!tags.raw_open.empty()) {
+    if (may_become(value, tags.raw_open)) return false;
+    if (value.starts_with(tags.raw_open)) {
+      const size_t raw_end = value.find(tags.raw_close);
+      if (raw_end == value.npos) return false;
+      raw = value.substr(tags.raw_open.size(), raw_end - tags.raw_open.size());
+      value_begin += raw_end + tags.raw_close.size();
+      value = text.substr(value_begin);
+    }
+  }
   const Found end = find_first(value, {tags.value_close, tags.key_open, format_.call_close, format_.close});
   if (end.marker.empty()) return false;
   // The key ends at a quote; attributes may follow.
   const std::string_view key = text.substr(key_begin, key_end - key_begin);
   const size_t quote = key.find('"');
-  add_parameter(key.substr(0, quote), quote == key.npos ? "" : key.substr(quote), value.substr(0, end.at),
-                parts);
+  add_parameter(key.substr(0, quote), quote == key.npos ? "" : key.substr(quote),
+                raw.value_or(value.substr(0, end.at)), parts);
   const bool closed = end.marker == tags.value_close;
   pending_.erase(0, value_begin + end.at + (closed ? end.marker.size() : 0));
   return true;
@@ -356,7 +391,12 @@ void CallParser::finish(AnswerParts& parts, bool complete) {
       break;
     case Place::kTags:
       if (!complete) break;
-      // The last value may be complete except for its closing marker.
+      // The last value may be complete except for its closing markers.
+      if (!format_.tags.raw_open.empty() && pending_.find(format_.tags.raw_open) != std::string::npos &&
+          pending_.find(format_.tags.raw_close) == std::string::npos) {
+        pending_.resize(pending_.size() - num_held_back(pending_, format_.tags.raw_close));
+        pending_ += format_.tags.raw_close;
+      }
       pending_.resize(pending_.size() - num_held_back(pending_, format_.tags.value_close));
       if (!pending_.empty()) {
         pending_ += format_.tags.value_close;

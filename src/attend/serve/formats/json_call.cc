@@ -20,7 +20,8 @@ std::string to_arguments(const std::string& value) {
   if (!text) return value;
   LiteralReader inner;
   inner.push(*text);
-  std::string json = inner.release() + inner.close();
+  std::string json = inner.release();
+  json += inner.close();
   return json.empty() ? "{}" : json;
 }
 
@@ -41,12 +42,13 @@ size_t JsonCall::push(std::string_view text) {
 std::string JsonCall::release_arguments() { return std::exchange(arguments_, {}); }
 
 std::string JsonCall::close() {
-  if (state_ != State::kOpen && has_arguments_ && !passes_on_) return {};
   if (state_ == State::kDone) return {};
   state_ = State::kDone;
   if (passes_on_) return literal_.close();
-  if (place_ == Place::kInValue && role_ == Role::kArguments) return to_arguments(value_ + literal_.close());
-  return has_arguments_ && place_ != Place::kValue ? "" : "{}";
+  const bool in_arguments = role_ == Role::kArguments && place_ == Place::kInValue;
+  if (!in_arguments) return has_arguments_ ? "" : "{}";
+  const std::string value = value_ + literal_.close();
+  return value.empty() ? "{}" : to_arguments(value);
 }
 
 // Returns 0 if the state has changed and the byte is to be taken again.

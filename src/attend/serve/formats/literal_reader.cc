@@ -9,8 +9,6 @@
 namespace attend::serve {
 namespace {
 
-constexpr std::string_view kQuote = "<|\"|>";
-
 constexpr bool ends_word(char byte) {
   return is_space(byte) || std::string_view(",:=[]{}()\"'").find(byte) != std::string_view::npos;
 }
@@ -21,7 +19,8 @@ bool is_hex(std::string_view digits) {
 
 }  // namespace
 
-LiteralReader::LiteralReader(Notation notation) : notation_(notation) {
+LiteralReader::LiteralReader(Notation notation, std::string_view quote)
+    : notation_(notation), long_quote_(quote) {
   if (notation != Notation::kCall) return;
   out_ = "{";
   closers_ = "}";
@@ -116,8 +115,13 @@ LiteralReader::Use LiteralReader::take(char byte) {
 LiteralReader::Use LiteralReader::begin_value(char byte) {
   const bool in_list = !closers_.empty() && closers_.back() == ']';
   if (in_list && byte == expected_.back()) return end_container(byte);
-  out_ += std::exchange(held_, {});
   in_key_ = false;
+  word_.clear();
+  if (notation_ == Notation::kQuoted && byte == long_quote_[0])
+    return place_ = Place::kQuoteOpen, Use::kAgain;
+  const bool opens = std::string_view("\"'{[(").find(byte) != std::string_view::npos;
+  if (ends_word(byte) && !opens) return Use::kFail;
+  out_ += std::exchange(held_, {});
   if (byte == '"' || byte == '\'') return begin_string(byte), Use::kRead;
   if (byte == '{' || byte == '[' || byte == '(') {
     out_ += byte == '{' ? '{' : '[';
@@ -126,21 +130,20 @@ LiteralReader::Use LiteralReader::begin_value(char byte) {
     place_ = byte == '{' ? Place::kKey : Place::kValue;
     return Use::kRead;
   }
-  word_.clear();
-  if (notation_ == Notation::kQuoted && byte == kQuote[0]) return place_ = Place::kQuoteOpen, Use::kAgain;
-  if (ends_word(byte)) return Use::kFail;
   place_ = Place::kWord;
   return Use::kAgain;
 }
 
 LiteralReader::Use LiteralReader::begin_key(char byte) {
   if (byte == expected_.back()) return end_container(byte);
-  out_ += std::exchange(held_, {});
+  const bool quoted = byte == '"' || byte == '\'';
+  if (ends_word(byte) && !quoted) return Use::kFail;
   in_key_ = true;
-  if (byte == '"' || byte == '\'') return begin_string(byte), Use::kRead;
   word_.clear();
-  if (notation_ == Notation::kQuoted && byte == kQuote[0]) return place_ = Place::kQuoteOpen, Use::kAgain;
-  if (ends_word(byte)) return in_key_ = false, Use::kFail;
+  if (notation_ == Notation::kQuoted && byte == long_quote_[0])
+    return place_ = Place::kQuoteOpen, Use::kAgain;
+  out_ += std::exchange(held_, {});
+  if (quoted) return begin_string(byte), Use::kRead;
   place_ = Place::kWord;
   return Use::kAgain;
 }
@@ -233,23 +236,23 @@ LiteralReader::Use LiteralReader::take_escape(char byte) {
 }
 
 LiteralReader::Use LiteralReader::take_quote_open(char byte) {
-  if (byte != kQuote[word_.size()]) return Use::kFail;
+  if (byte != long_quote_[word_.size()]) return Use::kFail;
   word_ += byte;
-  if (word_.size() < kQuote.size()) return Use::kRead;
+  if (word_.size() < long_quote_.size()) return Use::kRead;
   word_.clear();
-  out_ += '"';
+  out_ += std::exchange(held_, {}) + '"';
   place_ = Place::kQuoted;
   return Use::kRead;
 }
 
 LiteralReader::Use LiteralReader::take_quoted(char byte) {
   word_ += byte;
-  if (word_ == kQuote) {
+  if (word_ == long_quote_) {
     out_ += '"';
     end_item();
     return Use::kRead;
   }
-  const size_t kept = num_held_back(word_, kQuote);
+  const size_t kept = num_held_back(word_, long_quote_);
   for (const char passed : word_.substr(0, word_.size() - kept)) {
     if (passed == '"' || passed == '\\') out_ += '\\';
     add_string_byte(passed);

@@ -15,11 +15,12 @@ class LiteralReader {
   enum class Notation {
     kJson,    // JSON or a Python literal
     kCall,    // after "name(": keyword arguments up to ")", which become an object
-    kQuoted,  // as kJson, and strings between <|"|> that have no escapes
+    kQuoted,  // as kJson, and strings between quotes of their own, which have no escapes
   };
   enum class State { kOpen, kDone, kFailed };
 
-  explicit LiteralReader(Notation notation = Notation::kJson);
+  // `quote`: for kQuoted.
+  explicit LiteralReader(Notation notation = Notation::kJson, std::string_view quote = {});
 
   // Reads bytes up to the end of the value. Returns their number. If the text is not a value, the state is
   // kFailed and the byte that does not fit is not read.
@@ -49,6 +50,7 @@ class LiteralReader {
   Use end_container(char byte);
 
   Notation notation_;
+  std::string_view long_quote_;
   State state_ = State::kOpen;
   Place place_ = Place::kValue;
   std::string out_;

@@ -208,10 +208,17 @@ class ReasoningMask final : public TokenMask {
 };
 
 constexpr ReasoningFormat kReasoningFormats[] = {
-    {.names = {"qwen3",       "qwen3-thinking", "deepseek-r1", "deepseek_r1", "deepseek-v3", "deepseek_v3",
-               "glm45",       "glm47",          "kimi_k2",     "minimax",     "minimax_m2",  "step3",
-               "deepseek-v4", "deepseek_v4",    "ernie45",     "holo2",       "interns1",    "mimo",
-               "nemotron_3",  "nemotron_v3",    "olmo3",       "step3p5",     "hunyuan_a13b"},
+    {.names = {"qwen3",       "qwen3-thinking", "deepseek-r1",
+               "deepseek_r1", "deepseek-v3",    "deepseek_v3",
+               "glm45",       "glm47",          "kimi_k2",
+               "minimax",     "minimax_m2",     "step3",
+               "deepseek-v4", "deepseek_v4",    "ernie45",
+               "holo2",       "interns1",       "mimo",
+               "nemotron_3",  "nemotron_v3",    "olmo3",
+               "step3p5",     "hunyuan_a13b",   "deepseek-v41",
+               "dots",        "gigachat35",     "granite_thinking_parser",
+               "hunyuan",     "hy_v3",          "iquest_q1",
+               "ling3",       "nanbeige",       "poolside_v1"},
      .open = "<think>",
      .close = "</think>"},
     {.names = {"gpt-oss", "openai_gptoss"},
@@ -228,10 +235,30 @@ constexpr ReasoningFormat kReasoningFormats[] = {
      .close = "<|END_THINKING|>",
      .special = true},
     {.names = {"minimax-m3", "minimax_m3"}, .open = "<mm:think>", .close = "</mm:think>"},
+    {.names = {"hy_v3_opensource"},
+     .open = "<think:opensource>",
+     .close = "</think:opensource>",
+     .special = true},
+    {.names = {"apertus2509"}, .open = "<|inner_prefix|>", .close = "<|inner_suffix|>", .special = true},
     {.names = {"granite"}, .open = "Here is my thought process:", .close = "Here is my response:"},
 };
 
+// Names of SGLang and vLLM for formats that a record cannot describe.
+constexpr UnsupportedFormat kUnsupportedReasoning[] = {
+    {"kimi_k3", "Kimi K3 writes messages of several channels"},
+    {"k2_horizon", "the tags of K2 Horizon depend on the effort"},
+    {"minimax-append-think", "it keeps the reasoning in the text; use none"},
+    {"minimax_m2_append_think", "it keeps the reasoning in the text; use none"},
+    {"muse", "Muse Glimmer writes text, reasoning and calls as messages to recipients"},
+    {"inkling", "Inkling writes text, reasoning and calls as separate messages"},
+    {"beam", "Beam writes channels, which its response template defines"},
+    {"response_template",
+     "the model's response template defines the format, and attend does not read such templates"},
+};
+
 }  // namespace
+
+std::span<const UnsupportedFormat> unsupported_reasoning_formats() { return kUnsupportedReasoning; }
 
 std::span<const ReasoningFormat> reasoning_formats() { return kReasoningFormats; }
 
@@ -242,6 +269,9 @@ const ReasoningFormat& parse_reasoning_format(std::string_view name) {
       if (known == name) return format;
       all_names += (all_names.empty() ? "" : ", ") + std::string(known);
     }
+  for (const UnsupportedFormat& format : kUnsupportedReasoning)
+    if (format.name == name)
+      fail(ErrorCode::kUnsupported, "--reasoning-parser ", name, ": not supported: ", format.why);
   fail(ErrorCode::kInvalidArgument, "--reasoning-parser ", name, ": expected none or one of ", all_names);
 }
 

@@ -25,7 +25,9 @@ struct ReasoningFormat {
 
 // All formats; the first is <think>...</think>.
 std::span<const ReasoningFormat> reasoning_formats();
-// Throws Error(kInvalidArgument) that lists all names for an unknown name.
+std::span<const UnsupportedFormat> unsupported_reasoning_formats();
+// Throws Error(kUnsupported) with the reason for the name of an unsupported format, and
+// Error(kInvalidArgument) that lists all names for other names.
 const ReasoningFormat& parse_reasoning_format(std::string_view name);
 // Returns true if the prompt ends with the opening tag, so that the answer starts with reasoning.
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt);

@@ -26,7 +26,7 @@ struct Tool {
 // List of texts in a record.
 class Texts {
  public:
-  static constexpr size_t kMaxTexts = 24;
+  static constexpr size_t kMaxTexts = 40;
 
   constexpr Texts() = default;
   constexpr Texts(std::initializer_list<std::string_view> texts) {
@@ -51,11 +51,14 @@ struct ToolFormat {
     kJson,     // JSON object
     kTags,     // an element per parameter
     kKeyword,  // keyword arguments of a Python call
-    kQuoted,   // Gemma 4: {key:<|"|>text<|"|>}
+    kQuoted,   // Gemma 4: {key:<|"|>text<|"|>}, with `quote` around texts
   };
-  // Elements of a parameter: key_open KEY key_close value_open VALUE value_close.
+  // Elements of a parameter: key_open KEY key_close value_open VALUE value_close. An element between
+  // type_open and type_close may precede value_open, and is skipped. A value that begins with raw_open ends
+  // at raw_close, and may contain value_close.
   struct Tags {
-    std::string_view key_open = {}, key_close = {}, value_open = {}, value_close = {};
+    std::string_view key_open = {}, key_close = {}, type_open = {}, type_close = {}, value_open = {},
+                     value_close = {}, raw_open = {}, raw_close = {};
     bool lines = false;             // the value is between two line breaks
     std::string_view grammar = {};  // xgrammar's name of the style; empty: arguments are not restricted
   };
@@ -82,6 +85,7 @@ struct ToolFormat {
   // kNamed: marker after the arguments.
   std::string_view call_close = {};
   Tags tags = {};
+  std::string_view quote = "<|\"|>";  // kQuoted
   // The answer may begin with a call without an opener.
   bool at_start = false;
   // The markers are special tokens, so that they must be part of the decoded text.
@@ -92,7 +96,14 @@ struct ToolFormat {
 
 // All formats.
 std::span<const ToolFormat> tool_formats();
-// Returns the format with this name. Throws Error(kInvalidArgument) that lists all names.
+
+// Name of SGLang or vLLM for a format that attend does not read.
+struct UnsupportedFormat {
+  std::string_view name, why;
+};
+std::span<const UnsupportedFormat> unsupported_tool_formats();
+// Returns the format with this name. Throws Error(kUnsupported) with the reason for the name of an
+// unsupported format, and Error(kInvalidArgument) that lists all names for other names.
 const ToolFormat& parse_tool_format(std::string_view name);
 // Returns the parser of a format. `tools` and `format` outlive the parser. A call of an unknown tool is text.
 std::unique_ptr<AnswerParser> make_call_parser(const ToolFormat& format, const std::vector<Tool>& tools);
