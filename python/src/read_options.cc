@@ -198,6 +198,10 @@ constexpr Field<P> kSamplingFields[] = {
     {"logprobs", kFromZero, read_member<P, &P::logprobs>},
     {"prompt_logprobs", kFromZero, read_member<P, &P::prompt_logprobs>}};
 
+void warn(const std::string& message) {
+  if (PyErr_WarnEx(PyExc_UserWarning, message.c_str(), 1) != 0) throw nb::python_error();
+}
+
 }  // namespace
 
 EngineConfig engine_config(nb::dict options) {
@@ -206,7 +210,7 @@ EngineConfig engine_config(nb::dict options) {
   if (config.device.type == DeviceType::kCpu)
     for (const char* name :
          {"mem_fraction_static", "disable_cuda_graph", "cuda_graph_bs", "cuda_graph_max_bs"})
-      if (options.contains(name)) fail(ErrorCode::kUnsupported, name, ": only for GPUs; the device is cpu");
+      if (options.contains(name)) warn(std::string(name) + ": ignored; only for GPUs, and the device is cpu");
   return config;
 }
 

@@ -246,6 +246,11 @@ def test_options_accept_names_of_vllm_and_sglang():
             assert engine.submit(PROMPTS[0], {"max_tokens": 1}).result().num_cached_tokens == 0
 
 
+def test_options_of_gpus_are_ignored_on_a_cpu_with_a_warning():
+    with pytest.warns(UserWarning, match="mem_fraction_static: ignored; only for GPUs"):
+        attend.LLM(MODEL, device="cpu", gpu_memory_utilization=0.9).engine.close()
+
+
 @pytest.mark.parametrize(
     "options, message",
     [
@@ -254,7 +259,6 @@ def test_options_accept_names_of_vllm_and_sglang():
         (dict(disable_radix_cache=1), "disable_radix_cache 1: expected True or False"),
         (dict(device="tpu"), "device: 'tpu': expected auto, cpu, cuda or cuda:N"),
         (dict(dtype="int3"), "dtype: .*int3"),
-        (dict(device="cpu", mem_fraction_static=0.5), "mem_fraction_static: only for GPUs"),
         (dict(tensor_parallel_size=2), "tensor_parallel_size 2: expected 1"),
         (dict(max_model_len=5, context_length=5), "max_model_len and context_length: both are the same"),
         (dict(device="cpu", attention_backend="fastest"), "fastest"),

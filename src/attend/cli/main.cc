@@ -90,10 +90,13 @@ int run(int argc, char** argv) {
   cli::add_backends(app, selected);
   cli::add_bench(app, selected);
   cli::add_embed(app, selected);
+  cli::add_help(app, selected);
   add_common_options(app);
   try {
-    cli::check_command_line(app, {argv + std::min(argc, 1), argv + argc});
-    app.parse(argc, argv);
+    cli::CommandLine line = cli::read_command_line(app, {argv + std::min(argc, 1), argv + argc});
+    std::ranges::reverse(line.arguments);  // the order that parse() expects
+    app.parse(std::move(line.arguments));
+    for (const std::string& note : line.notes) log_info(note);
     const int exit_code = selected();
     cli::flush_out();
     return exit_code;

@@ -233,8 +233,8 @@ void add_serve(CLI::App& app, Command& selected) {
              Range<int>{.lowest = 0, .highest = 65535});
   add_text(*command, "--unix-socket,--uds", flags->unix_socket,
            "listen on this Unix socket instead of a TCP port");
-  add_repeated(*command, "--served-model-name", flags->served_names,
-               "model name in the API; default: --model-path; may be given several times");
+  command->add_option("--served-model-name", flags->served_names,
+                      "model names in the API, one or several; default: --model-path");
   add_text(*command, "--chat-template", flags->chat_template,
            "file with a chat template, or name of one of the model's templates");
   add_text(*command, "--api-key", flags->api_key,

@@ -66,11 +66,11 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
   return speculation;
 }
 
-// Rejects flags that would have no effect on a CPU.
-void reject_gpu_flags(const CLI::App& app) {
+// Warns about flags that have no effect on a CPU.
+void warn_about_gpu_flags(const CLI::App& app) {
   for (const char* flag :
        {"--mem-fraction-static", "--disable-cuda-graph", "--cuda-graph-bs", "--cuda-graph-max-bs"})
-    if (given(app, flag)) fail(ErrorCode::kUnsupported, flag, ": only for GPUs; the device is cpu");
+    if (given(app, flag)) log_warning(flag, ": ignored; only for GPUs, and the device is cpu");
 }
 
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
@@ -188,12 +188,12 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.model_path = options.model_path;
   config.load_format = parse_load_format(options.load_format);
   config.device = parse_device(options.device);
-  if (config.device.type == DeviceType::kCpu) reject_gpu_flags(app);
+  const bool on_gpu = config.device.type == DeviceType::kCuda;
+  if (!on_gpu) warn_about_gpu_flags(app);
   config.backend_options.attention_backend = options.attention_backend;
   config.backend_options.prefill_backend = options.prefill_attention_backend;
   config.backend_options.decode_backend = options.decode_attention_backend;
   if (given(app, "--page-size")) config.backend_options.page_size = options.page_size;
-  const bool on_gpu = config.device.type == DeviceType::kCuda;
   if (options.dtype != "auto")
     config.dtype = parse_dtype_flag(
         "--dtype", options.dtype, on_gpu ? "auto, float32, float16 or bfloat16" : "auto or float32 on a CPU");
@@ -202,10 +202,12 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.max_running_requests = options.max_running_requests;
   config.max_total_tokens = options.max_total_tokens;
   config.max_kv_tokens = options.max_kv_tokens;
-  config.mem_fraction_static = options.mem_fraction_static;
-  config.disable_cuda_graph = options.disable_cuda_graph;
-  config.cuda_graph_bs = options.cuda_graph_bs;
-  config.cuda_graph_max_bs = options.cuda_graph_max_bs;
+  if (on_gpu) {
+    config.mem_fraction_static = options.mem_fraction_static;
+    config.disable_cuda_graph = options.disable_cuda_graph;
+    config.cuda_graph_bs = options.cuda_graph_bs;
+    config.cuda_graph_max_bs = options.cuda_graph_max_bs;
+  }
   config.chunked_prefill_size = options.chunked_prefill_size;
   config.speculation = to_speculation(app, options);
   config.schedule = {.policy = parse_schedule_policy(options.schedule_policy),

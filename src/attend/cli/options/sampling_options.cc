@@ -12,47 +12,45 @@
 namespace attend::cli {
 namespace {
 
-using nlohmann::json;
-
 // Reads the value of a field. Returns false for a value of another type.
-bool read(const json& value, float& to) {
+bool read(const nlohmann::json& value, float& to) {
   if (!value.is_number()) return false;
   to = value.get<float>();
   return true;
 }
-bool read(const json& value, bool& to) {
+bool read(const nlohmann::json& value, bool& to) {
   if (!value.is_boolean()) return false;
   to = value.get<bool>();
   return true;
 }
-bool read(const json& value, int32_t& to) {
+bool read(const nlohmann::json& value, int32_t& to) {
   if (!value.is_number_integer() || value < INT32_MIN || value > INT32_MAX) return false;
   to = value.get<int32_t>();
   return true;
 }
-bool read(const json& value, uint64_t& to) {
+bool read(const nlohmann::json& value, uint64_t& to) {
   if (!value.is_number_unsigned()) return false;
   to = value.get<uint64_t>();
   return true;
 }
-bool read(const json& value, std::string& to) {
+bool read(const nlohmann::json& value, std::string& to) {
   if (!value.is_string()) return false;
   to = value.get<std::string>();
   return true;
 }
 template <class T>
-bool read(const json& value, std::optional<T>& to) {
+bool read(const nlohmann::json& value, std::optional<T>& to) {
   return read(value, to.emplace());
 }
 template <class T>
-bool read(const json& value, std::vector<T>& to) {
+bool read(const nlohmann::json& value, std::vector<T>& to) {
   to.clear();
   if (!value.is_array()) return read(value, to.emplace_back());
   return std::all_of(value.begin(), value.end(),
-                     [&](const json& one) { return read(one, to.emplace_back()); });
+                     [&](const nlohmann::json& one) { return read(one, to.emplace_back()); });
 }
 // Reads {"token id": bias}, OpenAI's format.
-bool read(const json& value, std::vector<std::pair<int32_t, float>>& to) {
+bool read(const nlohmann::json& value, std::vector<std::pair<int32_t, float>>& to) {
   to.clear();
   if (!value.is_object()) return false;
   for (const auto& item : value.items()) {
@@ -65,10 +63,10 @@ bool read(const json& value, std::vector<std::pair<int32_t, float>>& to) {
 
 struct Field {
   std::string_view key, expected;
-  bool (*read)(const json& value, SamplingParams& params);
+  bool (*read)(const nlohmann::json& value, SamplingParams& params);
 };
 template <auto kMember>
-bool read_member(const json& value, SamplingParams& params) {
+bool read_member(const nlohmann::json& value, SamplingParams& params) {
   return read(value, params.*kMember);
 }
 using P = SamplingParams;
@@ -251,7 +249,8 @@ bool is_sampling_field(std::string_view key) {
                      [&](const Field& field) { return field.key == key; });
 }
 
-SamplingParams with_fields(const SamplingChoice& choice, const json& object, const std::string& where) {
+SamplingParams with_fields(const SamplingChoice& choice, const nlohmann::json& object,
+                           const std::string& where) {
   SamplingParams params = choice.params;
   bool has_sampling = false;
   for (const Field& field : kFields) {

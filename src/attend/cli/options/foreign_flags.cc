@@ -1,0 +1,108 @@
+#include "attend/cli/options/foreign_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/base/printable.h"
+
+namespace attend::cli {
+namespace {
+
+constexpr size_t kMaxShownValueBytes = 60;
+
+// Returns the words of a text.
+std::vector<std::string_view> words(std::string_view text) {
+  std::vector<std::string_view> found;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find(' ', begin), text.size());
+    if (end > begin) found.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return found;
+}
+
+bool contains(std::string_view list, std::string_view word) {
+  return std::ranges::any_of(words(list), [&](std::string_view known) { return known == word; });
+}
+
+void check_harmless(const ForeignFlag& flag, std::string_view name, const std::vector<std::string>& values) {
+  if (flag.harmless.empty()) return;
+  for (const std::string& value : values)
+    require(contains(flag.harmless, value), name, " ", elide(value, kMaxShownValueBytes), ": expected ",
+            fmt::format("{}", fmt::join(words(flag.harmless), " or ")), ": ", flag.sentence);
+}
+
+constexpr std::string_view kPageStart = R"(# Flags of llama.cpp, vLLM and SGLang
+
+This page lists flags of other programs that attend does not have: which ones it accepts, which ones it replaces by a flag
+of its own, and what to use instead of the others. Flags with the same name and meaning are in `attend COMMAND --help`.
+Names may be written with `_` instead of `-`. `attend help other-flags` prints this page, and a test compares the two.
+
+- "accepted": the flag has no effect, and a line of the log gives the reason. Other values than those listed are errors.
+- "→": attend's flag with the same meaning, which receives the value.
+- "refused": an error with the text below.
+
+Flags that concern GPUs only (`--mem-fraction-static`, `--disable-cuda-graph`, `--cuda-graph-bs`, `--cuda-graph-max-bs`) are
+ignored on a CPU, with a warning.
+)";
+
+std::string page_row(const ForeignFlag& flag) {
+  std::string names;
+  for (const std::string_view name : words(flag.names))
+    names += fmt::format("{}`{}`", names.empty() ? "" : ", ", name);
+  std::string use;
+  switch (flag.use) {
+    case ForeignFlagUse::kAccept:
+      use = "accepted";
+      for (const std::string_view value : words(flag.harmless))
+        use += fmt::format("{}`{}`", use == "accepted" ? ": " : ", ", value);
+      break;
+    case ForeignFlagUse::kAlias:
+      use =
+          fmt::format("→ `{}`", flag.own.ends_with('=') ? flag.own.substr(0, flag.own.size() - 1) : flag.own);
+      break;
+    case ForeignFlagUse::kRefuse:
+      use = "refused";
+      break;
+  }
+  return fmt::format("| {} | {} | {} |\n", names, use, flag.sentence);
+}
+
+}  // namespace
+
+FoundForeignFlag find_foreign_flag(std::string_view name) {
+  for (const ForeignProgram& program : foreign_flag_table())
+    for (const ForeignFlag& flag : program.flags)
+      if (contains(flag.names, name)) return {&flag, program.name};
+  return {};
+}
+
+std::string_view own_flag(const ForeignFlag& flag) { return flag.own.substr(0, flag.own.find('=')); }
+
+AdaptedFlag adapt_foreign_flag(const FoundForeignFlag& found, std::string_view name,
+                               const std::vector<std::string>& values) {
+  const ForeignFlag& flag = *found.flag;
+  switch (flag.use) {
+    case ForeignFlagUse::kAccept:
+      check_harmless(flag, name, values);
+      return {{}, fmt::format("{}: no effect; {}", name, flag.sentence)};
+    case ForeignFlagUse::kAlias:
+      return {{fmt::format("{}{}", flag.own, fmt::join(values, ","))}, {}};
+    case ForeignFlagUse::kRefuse:
+      break;
+  }
+  fail(ErrorCode::kInvalidArgument, name, ": a flag of ", found.program, "; in attend: ", flag.sentence);
+}
+
+std::string foreign_flags_page() {
+  std::string page(kPageStart);
+  for (const ForeignProgram& program : foreign_flag_table()) {
+    page += fmt::format("\n## {}\n\n| flags | use | reason, or replacement |\n|---|---|---|\n", program.name);
+    for (const ForeignFlag& flag : program.flags) page += page_row(flag);
+  }
+  return page;
+}
+
+}  // namespace attend::cli
