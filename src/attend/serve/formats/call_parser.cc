@@ -327,8 +327,9 @@ bool CallParser::read_tags(AnswerParts& parts) {
 
 void CallParser::add_parameter(std::string_view key, std::string_view attributes, std::string_view value,
                                AnswerParts& parts) {
-  if (format_.tags.lines) {
-    if (value.starts_with('\n')) value.remove_prefix(1);
+  // Without a line break before the value, one after it is part of the value.
+  if (format_.tags.lines && value.starts_with('\n')) {
+    value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
   }
   std::string json = num_parameters_++ == 0 ? "{" : ", ";

@@ -233,6 +233,7 @@ constexpr ReasoningFormat kReasoningFormats[] = {
     {.names = {"cohere_command3", "cohere_command4"},
      .open = "<|START_THINKING|>",
      .close = "<|END_THINKING|>",
+     .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"},
      .special = true},
     {.names = {"minimax-m3", "minimax_m3"}, .open = "<mm:think>", .close = "</mm:think>"},
     {.names = {"hy_v3_opensource"},

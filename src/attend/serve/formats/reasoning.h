@@ -17,6 +17,7 @@ namespace attend::serve {
 struct ReasoningFormat {
   Texts names = {};  // for --reasoning-parser: the preferred name first, then others of SGLang and vLLM
   std::string_view open = {}, close = {};
+  Texts dropped = {};     // markers around the text for the user
   bool special = false;   // the tags are special tokens, so that they must be part of the decoded text
   bool channels = false;  // gpt-oss: reasoning is a channel, which the parser of calls reads
 

@@ -86,6 +86,8 @@ struct ToolFormat {
   std::string_view call_close = {};
   Tags tags = {};
   std::string_view quote = "<|\"|>";  // kQuoted
+  // Markers around the text for the user, which are not part of it.
+  Texts dropped = {};
   // The answer may begin with a call without an opener.
   bool at_start = false;
   // The markers are special tokens, so that they must be part of the decoded text.

@@ -459,6 +459,7 @@ constexpr ToolFormat kToolFormats[] = {
                  .after = "]<|END_ACTION|>"},
      .opens = {"<|START_ACTION|>"},
      .close = "<|END_ACTION|>",
+     .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"},
      .special = true},
     {.names = {"nemotron_json"},
      .models = "Nemotron Nano 2",

@@ -4,6 +4,8 @@
 
 #include <random>
 
+#include "attend/serve/formats/marker_filter.h"
+
 namespace attend::serve {
 namespace {
 
@@ -19,7 +21,11 @@ std::string new_call_id() {
 ChatAnswer::ChatAnswer(const AnswerFormat& format) : parallel_(format.parallel) {
   const bool has_calls = format.tool_format && !format.tools.empty();
   const auto make_calls = [&format, has_calls] {
-    return has_calls ? make_call_parser(*format.tool_format, format.tools) : make_text_parser();
+    const Texts dropped = has_calls          ? format.tool_format->dropped
+                          : format.reasoning ? format.reasoning->dropped
+                                             : Texts();
+    return make_marker_filter(
+        dropped, has_calls ? make_call_parser(*format.tool_format, format.tools) : make_text_parser());
   };
   // Channels contain both, so that the parser of calls returns the reasoning as well.
   const bool channels = has_calls && format.tool_format->structure == ToolFormat::Structure::kChannels;
