@@ -10,7 +10,7 @@ import threading
 import weakref
 from typing import Any, Sequence, Union
 
-from ._attend import ChatTemplate, EngineHandle, disable_leak_warnings, generation_defaults
+from ._attend import ChatTemplate, EngineHandle, disable_leak_warnings, find_model, generation_defaults
 from ._rejection import rejection
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
 from .sampling_params import SamplingParams, to_sampling
@@ -180,7 +180,7 @@ class RequestStream:
 class Engine:
     """A model on its own thread, for callers on any thread and in any event loop.
 
-    model    a Hugging Face model directory
+    model    a Hugging Face model directory, or the name of a model in the Hugging Face cache, such as "Qwen/Qwen3-0.6B"
     options  options of `attend serve`, with _ instead of -: device ("auto", "cpu", "cuda:1"), dtype, kv_cache_dtype,
              load_format, attention_backend, prefill_attention_backend, decode_attention_backend, page_size, context_length
              (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,
@@ -193,7 +193,7 @@ class Engine:
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        self.model = os.fspath(model)
+        self.model = find_model(os.fspath(model))
         folder = options.pop("grammar_library_path", None)
         named = folder is not None
         self._handle = EngineHandle(

@@ -387,6 +387,8 @@ void bind_engine(nb::module_& module) {
   module.def(
       "choice_grammar", [](const std::vector<std::string>& choices) { return choice_grammar(choices).text; },
       arg("choices"));
+  module.def(
+      "find_model", [](const std::string& name) { return find_model(name).string(); }, arg("name"));
   module.def("generation_defaults", &generation_defaults, arg("directory"));
 }
 

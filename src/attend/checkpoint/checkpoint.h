@@ -117,6 +117,11 @@ class Checkpoint {
   std::filesystem::path path_;
 };
 
+// Returns the path of a model: `name` if it exists or is a path, otherwise the folder of ORG/MODEL (revision
+// main) in the Hugging Face cache, which HF_HUB_CACHE or HF_HOME sets. Downloads nothing. Throws
+// Error(kNotFound) if neither exists.
+std::filesystem::path find_model(const std::string& name);
+
 // Returns the checkpoint at `path`, a Hugging Face model directory. Reads nothing: a path without a
 // checkpoint is reported by the first call that reads.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path);

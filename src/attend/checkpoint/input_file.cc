@@ -163,13 +163,4 @@ void require_directory(const std::filesystem::path& path, std::string_view expec
   if (!S_ISDIR(status.st_mode)) fail(ErrorCode::kNotFound, path.string(), ": expected ", expected);
 }
 
-std::string gguf_note(const std::filesystem::path& directory) {
-  std::error_code unreadable;
-  for (std::filesystem::directory_iterator entry(directory, unreadable), end; !unreadable && entry != end;
-       entry.increment(unreadable))
-    if (entry->path().extension() == ".gguf")
-      return " (" + entry->path().filename().string() + " is there: GGUF is not read)";
-  return {};
-}
-
 }  // namespace attend

@@ -45,8 +45,4 @@ bool file_exists(const std::filesystem::path& path);
 // Throws Error(kNotFound) unless it is a directory; `expected` ends the message.
 void require_directory(const std::filesystem::path& path, std::string_view expected);
 
-// Suffix for errors about missing files of a model directory: " (model.gguf is there: GGUF is not read)" if
-// it has such a file, otherwise empty.
-std::string gguf_note(const std::filesystem::path& directory);
-
 }  // namespace attend

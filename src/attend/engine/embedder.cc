@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/model_folder.h"
 #include "attend/engine/engine.h"
 #include "attend/engine/resolve/resolve_embedder.h"
 
@@ -14,7 +14,7 @@ struct Embedder::State {
   State(ResolvedEmbedder resolved, const std::filesystem::path& model_path, const LoadProgress& progress)
       : info(std::move(resolved.info)),
         engine(resolved.engine, {.resolved = {}, .weights = progress, .graphs = {}}) {
-    if (engine.tokenizer() == nullptr) tokenizer_note = gguf_note(model_path);
+    if (engine.tokenizer() == nullptr) tokenizer_note = note_on_missing(MissingFile::kTokenizer, model_path);
     add_engine_info(engine.info(), info);
   }
 

@@ -8,7 +8,7 @@
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
 #include "attend/checkpoint/checkpoint.h"
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/model_folder.h"
 #include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
@@ -94,7 +94,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   add_eos_of_tokenizer();
   if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
-  if (!tokenizer_) gguf_note_ = gguf_note(config.model_path);
+  if (!tokenizer_) tokenizer_note_ = note_on_missing(MissingFile::kTokenizer, config.model_path);
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
@@ -143,7 +143,7 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
   check(params);
   if (const auto* text = std::get_if<std::string>(&source.prompt)) {
     if (!tokenizer_)
-      fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json", gguf_note_,
+      fail(ErrorCode::kUnsupported, "prompt text: the model directory has no tokenizer.json", tokenizer_note_,
            "; expected input_ids");
     if (text->size() > info_.max_prompt_bytes())
       throw ContextLengthError("prompt of " + std::to_string(text->size()) + " bytes: the context holds " +
@@ -202,7 +202,7 @@ std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest source) con
   for (auto& input : source.inputs) {
     if (const auto* text = std::get_if<std::string>(&input)) {
       if (!tokenizer_)
-        fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", gguf_note_,
+        fail(ErrorCode::kUnsupported, "the model directory has no tokenizer.json", tokenizer_note_,
              ": expected token ids");
       require(text->size() <= info_.max_prompt_bytes(), "input of ", text->size(),
               " bytes: the context holds ", info_.context_length, " tokens of at most ",

@@ -191,7 +191,7 @@ class Engine {
   ModelSpec model_spec_;
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;
-  std::string gguf_note_;  // note on the model directory if it has no tokenizer
+  std::string tokenizer_note_;  // note on the model directory if it has no tokenizer
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;

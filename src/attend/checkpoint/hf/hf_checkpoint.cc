@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/model_folder.h"
 
 namespace attend {
 namespace {
@@ -41,7 +42,7 @@ HfTensors::HfTensors(const std::filesystem::path& directory) : CheckpointTensors
     open_shards(directory / kIndexFile);
   } else {
     fail(ErrorCode::kNotFound, directory.string(), ": weights: expected ", kSingleFile, " or ", kIndexFile,
-         gguf_note(directory));
+         note_on_missing(MissingFile::kWeights, directory));
   }
 }
 
@@ -123,15 +124,19 @@ void HfTensors::check_unchanged() const {
 }
 
 JsonNode HfCheckpoint::config() const {
+  const bool is_gguf = path().extension() == ".gguf";
   require_directory(
-      path(),
-      "a model directory as Hugging Face has them, with config.json and safetensors (GGUF is not "
-      "read), on this machine: nothing is downloaded");
-  if (const std::string note = gguf_note(path()); !note.empty() && !file_exists(path() / "config.json"))
-    fail(ErrorCode::kNotFound, path().string(),
-         ": no config.json: expected a model directory as Hugging Face has them, with config.json, "
-         "tokenizer.json and safetensors",
-         note);
+      path(), is_gguf ? "a model directory as Hugging Face has them, with config.json and safetensors "
+                        "(GGUF is not read; `hf download` the original model)"
+                      : "a model directory as Hugging Face has them, with config.json and safetensors, or "
+                        "the name of a model in the Hugging Face cache (nothing is downloaded: run `hf "
+                        "download ORG/MODEL`)");
+  if (!file_exists(path() / "config.json"))
+    if (const std::string note = note_on_missing(MissingFile::kConfig, path()); !note.empty())
+      fail(ErrorCode::kNotFound, path().string(),
+           ": no config.json: expected a model directory as Hugging Face has them, with config.json, "
+           "tokenizer.json and safetensors",
+           note);
   return JsonNode::read(path() / "config.json");
 }
 

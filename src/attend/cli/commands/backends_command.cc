@@ -90,7 +90,7 @@ void add_backends(CLI::App& app, Command& selected) {
   };
   auto options = std::make_shared<BackendsOptions>();
   CLI::App* command = app.add_subcommand("backends", "List attention backends and the choice for a model");
-  add_choice_options(*command, options->engine, /*model_required=*/false);
+  add_choice_options(*command, options->engine, ModelArgument::kOptional);
   add_size_options(*command, options->engine);  // the engine's rejections are part of the output
   command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
   command->callback([command, options, &selected] {

@@ -191,7 +191,7 @@ void add_bench(CLI::App& app, Command& selected) {
       "On a GPU: decode steps of batches with 1k tokens of context, and a prompt of 8k tokens. "
       "With --attention-backend all: every backend that supports the model");
   // No size options, since the bench chooses sizes by case.
-  add_choice_options(*command, model->engine, /*model_required=*/false);
+  add_choice_options(*command, model->engine, ModelArgument::kOptional);
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
   add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,

@@ -65,7 +65,7 @@ void add_bench_serving(CLI::App& group, Command& selected) {
   constexpr Range<int> kPositive{.lowest = 1, .highest = 1 << 24};
   constexpr Range<double> kRate{.lowest = 1e-6, .highest = 1e9};
   command->add_flag("--offline", flags->offline, "run in this process, without a server; required");
-  add_choice_options(*command, flags->engine, /*model_required=*/false);
+  add_choice_options(*command, flags->engine, ModelArgument::kOptional);
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
   add_model_choice(*command, flags->model);

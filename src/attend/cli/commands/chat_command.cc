@@ -15,7 +15,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/printable.h"
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/model_folder.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
@@ -244,13 +244,14 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
     fail(ErrorCode::kNotFound, options.engine.model_path, ": has no chat template",
-         gguf_note(options.engine.model_path), "; pass one with --chat-template");
+         note_on_missing(MissingFile::kChatTemplate, options.engine.model_path),
+         "; pass one with --chat-template");
   EngineBars bars;
   EngineProgress progress = bars.progress();
   progress.resolved = [&](const Engine& engine) {
     if (!engine.tokenizer())
       fail(ErrorCode::kUnsupported, options.engine.model_path, ": has no tokenizer.json",
-           gguf_note(options.engine.model_path));
+           note_on_missing(MissingFile::kTokenizer, options.engine.model_path));
   };
   Engine engine(to_config(app, options.engine), progress);
   bars.clear();
@@ -266,7 +267,7 @@ void add_chat(CLI::App& app, Command& selected) {
   auto options = std::make_shared<ChatOptions>();
   CLI::App* command =
       app.add_subcommand("chat", "Chat with a model: in the terminal, or one turn per line of a pipe");
-  add_choice_options(*command, options->engine, /*model_required=*/true);
+  add_choice_options(*command, options->engine, ModelArgument::kPositional);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
   add_text(*command, "--system", options->system, "system prompt");

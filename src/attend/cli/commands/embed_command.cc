@@ -47,7 +47,7 @@ std::string npy_bytes(const std::vector<std::vector<float>>& rows) {
 
 struct EmbedOptions {
   EmbedderConfig embedder;
-  std::string model_path, pooling, format = "json", output, texts_file;
+  std::string pooling, format = "json", output, texts_file;
   std::vector<std::string> texts;
   EngineOptions engine;  // device, dtype, backend, page size, threads
   int dimensions = 0;
@@ -132,7 +132,7 @@ int run(const CLI::App& app, const EmbedOptions& options) {
   Output output(options.output);
   const EngineConfig engine = to_config(app, options.engine);
   EmbedderConfig config = options.embedder;
-  config.model_path = options.model_path;
+  config.model_path = options.engine.model_path;
   config.device = engine.device;
   config.dtype = engine.dtype;
   config.backend_options = engine.backend_options;
@@ -158,8 +158,7 @@ int run(const CLI::App& app, const EmbedOptions& options) {
 void add_embed(CLI::App& app, Command& selected) {
   auto options = std::make_shared<EmbedOptions>();
   CLI::App* command = app.add_subcommand("embed", "Compute embeddings of texts");
-  add_text(*command, "--model-path,--model,-m", options->model_path, "a Hugging Face model directory")
-      ->required();
+  add_model_path(*command, ModelArgument::kRequired, options->engine.model_name, options->engine.model_path);
   add_repeated(*command, "--text,-p", options->texts, "text to embed; may be given several times");
   add_text(
       *command, "--texts-file", options->texts_file,

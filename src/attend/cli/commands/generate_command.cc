@@ -12,7 +12,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/model_folder.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
@@ -83,7 +83,8 @@ std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
     fail(ErrorCode::kNotFound, "--chat: ", options.engine.model_path, " has no chat template",
-         gguf_note(options.engine.model_path), "; pass one with --chat-template");
+         note_on_missing(MissingFile::kChatTemplate, options.engine.model_path),
+         "; pass one with --chat-template");
   return chat;
 }
 
@@ -132,7 +133,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   progress.resolved = [&](const Engine& engine) {
     if (chat && engine.tokenizer() == nullptr)
       fail(ErrorCode::kUnsupported, "--chat: ", options.engine.model_path, " has no tokenizer.json",
-           gguf_note(options.engine.model_path));
+           note_on_missing(MissingFile::kTokenizer, options.engine.model_path));
     requests = prepare_all(engine, prompts, chat, grammar);
   };
   const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
@@ -179,7 +180,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
 void add_generate(CLI::App& app, Command& selected) {
   auto options = std::make_shared<GenerateOptions>();
   CLI::App* command = app.add_subcommand("generate", "Complete prompts");
-  add_choice_options(*command, options->engine, /*model_required=*/true);
+  add_choice_options(*command, options->engine, ModelArgument::kRequired);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
   add_number(*command, "--random-seed", options->engine.random_seed,

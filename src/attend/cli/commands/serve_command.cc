@@ -77,7 +77,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   for (const std::string& name : flags.served_names)
     require(!name.empty(), "--served-model-name '': expected a name");
   options.api.served_names = flags.served_names;
-  if (flags.served_names.empty()) options.api.served_names = {flags.engine.model_path};
+  if (flags.served_names.empty()) options.api.served_names = {flags.engine.model_name};
   check_key("--api-key", "ATTEND_API_KEY", flags.api_key);
   check_key("--admin-api-key", "ATTEND_ADMIN_API_KEY", flags.admin_api_key);
   options.api.api_key = flags.api_key;
@@ -222,7 +222,7 @@ int run_serve(const CLI::App& app, const ServeFlags& flags) {
 void add_serve(CLI::App& app, Command& selected) {
   auto flags = std::make_shared<ServeFlags>();
   CLI::App* command = app.add_subcommand("serve", "Serve a model over HTTP: OpenAI's API and SGLang's");
-  add_choice_options(*command, flags->engine, /*model_required=*/true);
+  add_choice_options(*command, flags->engine, ModelArgument::kPositional);
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
   add_number(*command, "--random-seed", flags->engine.random_seed,

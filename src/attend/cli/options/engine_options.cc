@@ -6,6 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/cli/options/flags.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
@@ -91,9 +92,22 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
 
 }  // namespace
 
-void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required) {
-  auto* model = add_text(app, "--model-path,--model,-m", options.model_path, "Hugging Face model directory");
-  if (model_required) model->required();
+CLI::Option* add_model_path(CLI::App& app, ModelArgument kind, std::string& name, std::string& path) {
+  return app
+      .add_option_function<std::string>(
+          kind == ModelArgument::kPositional ? "--model-path,--model,-m,MODEL" : "--model-path,--model,-m",
+          [&name, &path](const std::string& text) {
+            require(!text.empty(), "--model-path '': expected a non-empty text");
+            name = text;
+            path = find_model(text).string();
+          },
+          "Hugging Face model directory, or ORG/MODEL in the Hugging Face cache (hf download ORG/MODEL)")
+      ->type_name("MODEL")
+      ->required(kind != ModelArgument::kOptional);
+}
+
+void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument model) {
+  add_model_path(app, model, options.model_name, options.model_path);
   add_text(app, "--device", options.device, "auto (a GPU if available), cpu, cuda or cuda:N");
   add_text(
       app, "--dtype", options.dtype,

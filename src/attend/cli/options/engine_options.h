@@ -10,7 +10,8 @@
 namespace attend::cli {
 
 struct EngineOptions {
-  std::string model_path;
+  std::string model_name;  // --model-path as given
+  std::string model_path;  // its folder
   std::string device = "auto";
   std::string load_format = "auto";
   std::string dtype = "auto";
@@ -43,9 +44,17 @@ struct EngineOptions {
   uint64_t random_seed = 0;
 };
 
-// Adds flags that attention is chosen by: model, device, dtypes, backend options, graphs. `model_required`:
-// --model-path is required.
-void add_choice_options(CLI::App& app, EngineOptions& options, bool model_required);
+enum class ModelArgument {
+  kOptional,
+  kRequired,
+  kPositional,  // required; may be given without its flag, as in `vllm serve`
+};
+
+// Adds --model-path, and sets both texts: the value, and the folder that find_model() returns for it.
+CLI::Option* add_model_path(CLI::App& app, ModelArgument kind, std::string& name, std::string& path);
+
+// Adds flags that attention is chosen by: model, device, dtypes, backend options, graphs.
+void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument model);
 // Adds sizes of batches and of the KV pool.
 void add_size_options(CLI::App& app, EngineOptions& options);
 // Adds the source of weights and the number of threads.
