@@ -38,6 +38,8 @@ TEST(BackendsCommand, ReportsTheChoiceAndRejections) {
   const CommandResult ran = attend("backends --device cpu --model-path " + kTinyModel, Streams::kStdout);
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("cpu            chosen for prefill; chosen for decode"));
+  EXPECT_THAT(ran.out, HasSubstr("\ntool calls: none (the chat template "));
+  EXPECT_THAT(ran.out, HasSubstr("\nreasoning: part of the text (the chat template renders no reasoning)\n"));
   EXPECT_THAT(ran.out, HasSubstr("fa3            cpu: fa3 runs MHA on ampere, ada, hopper\n"));
   EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
 }

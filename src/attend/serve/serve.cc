@@ -29,37 +29,13 @@ HttpOptions with_error_format(HttpOptions options) {
   return options;
 }
 
-// Name of the choice by the chat template, as in SGLang and vLLM.
-constexpr std::string_view kAuto = "auto";
-
-// Selects the formats of calls and reasoning from the options, otherwise from the chat template.
-ChatFormats choose_formats(const ServeOptions& options, const std::optional<ChatTemplate>& chat) {
+ChatFormats log_formats(const ModelFormats& chosen) {
+  log_info(chosen.tools_line());
+  log_info(chosen.reasoning_line());
   ChatFormats formats;
-  std::string tools_reason = "--tool-call-parser " + options.tool_call_parser;
-  if (!options.tool_call_parser.empty() && options.tool_call_parser != kAuto) {
-    formats.tools = &parse_tool_format(options.tool_call_parser);
-  } else if (chat) {
-    ToolChoiceByTemplate choice = choose_tool_format(*chat);
-    formats.tools = choice.format;
-    tools_reason = std::move(choice.reason);
-  } else {
-    tools_reason = "the model has no chat template";
-  }
-  if (!formats.tools) formats.tools_reason = tools_reason;
-  log_info("tool calls: ", formats.tools ? formats.tools->name() : "none", " (", tools_reason, ")");
-  std::string reasoning_reason = "--reasoning-parser " + options.reasoning_parser;
-  if (!options.reasoning_parser.empty() && options.reasoning_parser != kAuto) {
-    if (options.reasoning_parser != "none")
-      formats.reasoning = &parse_reasoning_format(options.reasoning_parser);
-  } else if (chat) {
-    ReasoningChoiceByTemplate choice = choose_reasoning_format(*chat);
-    formats.reasoning = choice.format;
-    reasoning_reason = std::move(choice.reason);
-  } else {
-    reasoning_reason = "the model has no chat template";
-  }
-  log_info("reasoning: ", formats.reasoning ? formats.reasoning->name() : "part of the text", " (",
-           reasoning_reason, ")");
+  formats.tools = chosen.tools.format;
+  if (!formats.tools) formats.tools_reason = chosen.tools.reason;
+  formats.reasoning = chosen.reasoning.format;
   return formats;
 }
 
@@ -69,7 +45,7 @@ void serve(const ServeOptions& options) {
   const MemoryReserve reserve;
   HttpServer server(with_error_format(options.http));
   std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
-  ChatFormats formats = choose_formats(options, chat);
+  ChatFormats formats = log_formats(choose_formats(options.tool_call_parser, options.reasoning_parser, chat));
   const GrammarOptions grammars{.library = GrammarLibrary::load(options.grammar_library_path),
                                 .limits = options.grammar_limits};
   formats.grammars = grammars.library.available();

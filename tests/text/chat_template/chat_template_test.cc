@@ -90,6 +90,11 @@ TEST(ChatTemplate, ReadsExpressionsAsJinjaDoes) {
       {"{{ '%s-%d' | format('a', 3) }} {{ 2.5 | round }} {{ 2.675 | round(2) }} {{ 1.21 | round(1, 'ceil') "
        "}} {{ 7 | round }} {{ 1234 | round(-2) }}",
        "a-3 2.0 2.67 1.3 7 1200"},
+      {"{% for g in [{'a': 2}, {'a': 1}, {'a': 2}] | groupby('a') %}{{ g.grouper }}:{{ g.list | length }}:{{ "
+       "g[0] "
+       "}} {% endfor %}",
+       "1:1:1 2:2:2 "},
+      {"{% for x in [1, 2, 3] %}{{ x }}{{ loop.cycle('a', 'b') }}{% endfor %}", "1a2b3a"},
       {"{% for k, g in [{'a': 2, 'n': 'x'}, {'a': 1, 'n': 'y'}, {'a': 2, 'n': 'z'}] | groupby('a') %}{{ k "
        "}}:{{ g | map(attribute='n') | join }} {% endfor %}",
        "1:y 2:xz "},

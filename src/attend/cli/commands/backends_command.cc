@@ -14,6 +14,8 @@
 #include "attend/cli/report.h"
 #include "attend/engine/resolve/resolve_engine.h"
 #include "attend/model/config/model_spec.h"
+#include "attend/serve/formats/choose_format.h"
+#include "attend/text/chat_template/chat_template.h"
 
 namespace attend::cli {
 namespace {
@@ -47,6 +49,16 @@ std::vector<std::string> reasons_against(const BackendEntry& entry, const std::v
   return reasons;
 }
 
+// Returns the lines that a server logs at its start: the formats of calls and reasoning, and why.
+std::string formats_lines(const Checkpoint& checkpoint) {
+  try {
+    const serve::ModelFormats formats = serve::choose_formats("", "", ChatTemplate::find(checkpoint));
+    return formats.tools_line() + "\n" + formats.reasoning_line() + "\n";
+  } catch (const Error& error) {
+    return fmt::format("tool calls and reasoning: unknown ({})\n", error.what());
+  }
+}
+
 // Returns one line per backend: the phases that it is chosen for, or every reason against it.
 std::string choice(const EngineConfig& config) {
   const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
@@ -67,6 +79,7 @@ std::string choice(const EngineConfig& config) {
     if (verdict.empty()) verdict = "supported; not preferred";
     lines += fmt::format("{:<14} {}\n", entry.name, verdict);
   }
+  lines += formats_lines(*checkpoint);
   if (config.device.type == DeviceType::kCpu)
     lines +=
         "A backend that is rejected only for the hardware can be selected: --attention-backend NAME runs its "

@@ -143,7 +143,38 @@ std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
   return found;
 }
 
+// Name of the choice by the chat template, as in SGLang and vLLM.
+bool is_auto(const std::string& name) { return name.empty() || name == "auto"; }
+
+constexpr const char* kNoTemplate = "the model has no chat template";
+
 }  // namespace
+
+std::string ModelFormats::tools_line() const {
+  return "tool calls: " + std::string(tools.format ? tools.format->name() : "none") + " (" + tools.reason +
+         ")";
+}
+
+std::string ModelFormats::reasoning_line() const {
+  return "reasoning: " + std::string(reasoning.format ? reasoning.format->name() : "part of the text") +
+         " (" + reasoning.reason + ")";
+}
+
+ModelFormats choose_formats(const std::string& tool_call_parser, const std::string& reasoning_parser,
+                            const std::optional<ChatTemplate>& chat) {
+  ModelFormats chosen;
+  if (!is_auto(tool_call_parser))
+    chosen.tools = {&parse_tool_format(tool_call_parser), "--tool-call-parser " + tool_call_parser};
+  else
+    chosen.tools = chat ? choose_tool_format(*chat) : ToolChoiceByTemplate{nullptr, kNoTemplate};
+  if (!is_auto(reasoning_parser))
+    chosen.reasoning = {reasoning_parser == "none" ? nullptr : &parse_reasoning_format(reasoning_parser),
+                        "--reasoning-parser " + reasoning_parser};
+  else
+    chosen.reasoning =
+        chat ? choose_reasoning_format(*chat) : ReasoningChoiceByTemplate{nullptr, kNoTemplate};
+  return chosen;
+}
 
 ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat) {
   std::vector<const ToolFormat*> found;

@@ -2,6 +2,7 @@
 // by the model's chat template, and the formats that read it back are candidates.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "attend/serve/formats/reasoning.h"
@@ -19,6 +20,20 @@ struct ReasoningChoiceByTemplate {
   std::string reason;
 };
 
+// Formats of a model, and why.
+struct ModelFormats {
+  ToolChoiceByTemplate tools;
+  ReasoningChoiceByTemplate reasoning;
+
+  // Return a line for the log: "tool calls: NAME (REASON)", "reasoning: NAME (REASON)".
+  std::string tools_line() const;
+  std::string reasoning_line() const;
+};
+
+// Returns the formats with these names; for an empty name or "auto", those that the chat template shows.
+// `reasoning_parser`: "none" for a text without reasoning. Throws Error for unknown and unsupported names.
+ModelFormats choose_formats(const std::string& tool_call_parser, const std::string& reasoning_parser,
+                            const std::optional<ChatTemplate>& chat);
 ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat);
 ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat);
 

@@ -334,7 +334,8 @@ Value batch(const Value& input, Arguments& arguments, Render& render) {
   return Value::list(std::move(batches));
 }
 
-// Returns pairs of a value of the attribute and the items that have it, sorted by the value.
+// Returns pairs of a value of the attribute and the items that have it, sorted by the value. A pair's
+// attributes are grouper and list.
 Value groupby(const Value& input, Arguments& arguments, Render& render) {
   const Value attribute = arguments.take("attribute", Value());
   const std::optional<Value> missing = arguments.take("default");
@@ -354,6 +355,7 @@ Value groupby(const Value& input, Arguments& arguments, Render& render) {
     if (i + 1 < pairs.size() && is_equal(key.of(pairs[i]), key.of(pairs[i + 1]))) continue;
     const Value name = pairs[i + 1 - members.size()].list()->items[0];
     groups.push_back(Value::list({name, Value::list(std::exchange(members, {}))}, true));
+    groups.back().list()->is_group = true;
   }
   return Value::list(std::move(groups));
 }

@@ -241,6 +241,14 @@ constexpr Method kDictMethods[] = {
      }},
 };
 
+Value cycle(const Value& self, Arguments& arguments, Render&) {
+  const std::vector<Value> values = arguments.take_rest();
+  if (values.empty()) fail_template("loop.cycle: needs at least one value");
+  return values[self.loop()->index0 % values.size()];
+}
+
+constexpr Method kLoopMethods[] = {{"cycle", cycle}};
+
 // Methods of Python's dict that templates here do not support. They still hide keys with the same name.
 constexpr std::string_view kOtherDictMethods[] = {"clear",   "copy",       "fromkeys",
                                                   "popitem", "setdefault", "update"};
@@ -361,6 +369,7 @@ std::optional<Value> find_method(const Value& value, const std::string& name) {
   const Method* method = value.text()   ? find_in(kTextMethods, name)
                          : value.list() ? find_in(kListMethods, name)
                          : value.dict() ? find_in(kDictMethods, name)
+                         : value.loop() ? find_in(kLoopMethods, name)
                                         : nullptr;
   if (method) return bound_method(value, method->name, method->body);
   if (value.dict())
@@ -370,7 +379,8 @@ std::optional<Value> find_method(const Value& value, const std::string& name) {
 }
 
 bool is_method(std::string_view name) {
-  return find_in(kTextMethods, name) || find_in(kListMethods, name) || find_in(kDictMethods, name);
+  return find_in(kTextMethods, name) || find_in(kListMethods, name) || find_in(kDictMethods, name) ||
+         find_in(kLoopMethods, name);
 }
 
 const std::vector<std::pair<std::string, Value>>& global_functions() {

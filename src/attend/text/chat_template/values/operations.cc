@@ -118,7 +118,12 @@ std::optional<Value> builtin_attribute(const Value& value, const std::string& na
     fail_template("'", undefined->name, "' is undefined");
   if (Namespace* name_space = value.name_space())
     if (const Value* found = name_space->find(name)) return *found;
-  if (const Loop* loop = value.loop()) return loop->attribute(name);
+  if (const Loop* loop = value.loop())
+    if (auto found = loop->attribute(name)) return found;
+  if (const List* list = value.list(); list && list->is_group) {
+    if (name == "grouper") return list->items[0];
+    if (name == "list") return list->items[1];
+  }
   return find_method(value, name);
 }
 

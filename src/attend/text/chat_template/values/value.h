@@ -96,6 +96,7 @@ class Value {
 struct List {
   std::vector<Value> items;
   bool is_tuple = false;
+  bool is_group = false;  // pair of groupby, with the attributes grouper and list
   int depth = 1;
   bool nested = false;  // is an item of another list or mapping
 };
