@@ -84,7 +84,8 @@ def test_every_field_may_be_null(server):
 
     for path, schema, required in [("/v1/chat/completions", "ChatRequest", {"messages": [{"role": "user", "content": QUESTION}]}),
                                 ("/v1/completions", "CompletionRequest", {"prompt": QUESTION}),
-                                ("/generate", "GenerateRequest", {"text": QUESTION})]:
+                                ("/generate", "GenerateRequest", {"text": QUESTION}),
+                                ("/v1/messages", "MessagesRequest", {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 9})]:
         names = set(fields(schemas[schema]))
         assert len(names) > 10
         ask(server, path, **({name: None for name in names} | required))

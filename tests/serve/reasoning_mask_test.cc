@@ -51,5 +51,62 @@ TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {
   EXPECT_EQ(inner_->num_accepted, 1);
 }
 
+class ReasoningBudgetTest : public ReasoningMaskTest {
+ protected:
+  std::shared_ptr<TokenMask> budget(bool inside, int max_tokens, std::string_view format = "qwen3") const {
+    return make_reasoning_budget(parse_reasoning_format(format), inner_, tokenizer_, inside, max_tokens);
+  }
+  // Returns the tokens that a greedy model writes that prefers the tokens of `text`.
+  std::string generate(TokenMask& mask, std::string_view text, int num_tokens) {
+    const std::vector<int32_t> wanted = tokenizer_.encode(text, false);
+    std::vector<int32_t> ids;
+    for (int i = 0; i < num_tokens; ++i) {
+      int32_t id = wanted.at(static_cast<size_t>(i) % wanted.size());
+      if (mask.fill(words_) && (words_[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0)
+        for (id = 0; (words_[static_cast<size_t>(id) / 32] >> (id % 32) & 1) == 0;) ++id;
+      ids.push_back(id);
+      mask.accept(id);
+    }
+    return tokenizer_.decode(ids, false);
+  }
+};
+
+TEST_F(ReasoningBudgetTest, ClosesTheReasoningAfterItsTokens) {
+  const auto mask = make_reasoning_budget(parse_reasoning_format("qwen3"), nullptr, tokenizer_, true, 3);
+  const std::string close = "</think>";
+  const auto num_close = static_cast<int>(tokenizer_.encode(close, false).size());
+  const std::string all = generate(*mask, " scout coffee writer pea", 3 + num_close);
+  EXPECT_TRUE(all.ends_with(close)) << all;
+  EXPECT_EQ(all, " scout coffee writer" + close);
+  EXPECT_FALSE(mask->fill(words_)) << "the answer is free";
+  EXPECT_EQ(generate(*mask->fork(), " scout coffee writer pea", 3 + num_close), all);
+}
+
+TEST_F(ReasoningBudgetTest, CountsOnlyReasoning) {
+  const auto text = budget(/*inside=*/false, 2);
+  generate(*text, " scout", 9);
+  EXPECT_TRUE(text->fill(words_));
+  EXPECT_EQ(words_[0], 1u << 5) << "the inner mask decides";
+  EXPECT_EQ(inner_->num_accepted, 9);
+  const auto short_one =
+      make_reasoning_budget(parse_reasoning_format("qwen3"), nullptr, tokenizer_, true, 90);
+  const std::vector<int32_t> ids = tokenizer_.encode(" pea</think> scout", false);
+  for (const int32_t id : ids) short_one->accept(id);
+  for (int i = 0; i < 99; ++i) short_one->accept(ids.front());
+  EXPECT_FALSE(short_one->fill(words_)) << "the model closed the tag itself";
+}
+
+TEST_F(ReasoningBudgetTest, FindsATagThatTheModelOpens) {
+  const auto mask = make_reasoning_budget(parse_reasoning_format("qwen3"), nullptr, tokenizer_, false, 2);
+  for (const int32_t id : tokenizer_.encode("<think> pea scout", false)) mask->accept(id);
+  EXPECT_TRUE(mask->fill(words_));
+  const auto channels =
+      make_reasoning_budget(parse_reasoning_format("gpt-oss"), nullptr, tokenizer_, false, 2);
+  for (const int32_t id :
+       tokenizer_.encode("<|channel|>final<|message|> pea<|channel|>analysis<|message|> pea scout", false))
+    channels->accept(id);
+  EXPECT_TRUE(channels->fill(words_)) << "a later message may be reasoning";
+}
+
 }  // namespace
 }  // namespace attend::serve

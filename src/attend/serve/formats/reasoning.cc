@@ -1,7 +1,9 @@
 #include "attend/serve/formats/reasoning.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "attend/base/error.h"
 #include "attend/serve/formats/held_back.h"
@@ -207,6 +209,92 @@ class ReasoningMask final : public TokenMask {
   std::string text_;  // last bytes of the reasoning
 };
 
+class ReasoningBudget final : public TokenMask {
+ public:
+  ReasoningBudget(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask, const Tokenizer& tokenizer,
+                  bool inside, int max_tokens)
+      : format_(format),
+        mask_(std::move(mask)),
+        tokenizer_(tokenizer),
+        inside_at_start_(inside),
+        max_tokens_(max_tokens),
+        place_(inside ? Place::kInside : Place::kStart),
+        decoder_(tokenizer, /*skip_special_tokens=*/false) {
+    const Tokenizer::Part close{format.close, /*special_tokens=*/true};
+    close_ids_ = tokenizer.encode(std::span(&close, 1));
+  }
+
+  bool fill(std::span<uint32_t> words) override {
+    if (!is_closing()) return mask_ && mask_->fill(words);
+    std::ranges::fill(words, 0u);
+    const auto id = static_cast<size_t>(close_ids_[num_forced_]);
+    words[id / 32] = 1u << (id % 32);
+    return true;
+  }
+
+  void accept(int32_t token_id) override {
+    if (mask_) mask_->accept(token_id);
+    if (place_ == Place::kAfter && !format_.channels) return;
+    num_forced_ += is_closing();
+    text_ += decoder_.push(token_id);
+    if (place_ == Place::kInside)
+      read_reasoning();
+    else
+      find_open();
+  }
+
+  bool ready() override { return !mask_ || mask_->ready(); }
+  bool wait_for(std::chrono::microseconds timeout) override { return !mask_ || mask_->wait_for(timeout); }
+
+  std::shared_ptr<TokenMask> fork() const override {
+    return std::make_shared<ReasoningBudget>(format_, mask_ ? mask_->fork() : nullptr, tokenizer_,
+                                             inside_at_start_, max_tokens_);
+  }
+
+ private:
+  enum class Place { kStart, kInside, kAfter };
+
+  bool is_closing() const { return place_ == Place::kInside && num_tokens_ >= max_tokens_; }
+
+  // The reasoning begins the answer. With channels, it may go on after other messages.
+  void find_open() {
+    const std::string_view text = trim_front(text_);
+    const size_t open = text_.find(format_.open);
+    if (open != std::string::npos && (format_.channels || text.starts_with(format_.open))) {
+      place_ = Place::kInside;
+      num_forced_ = 0;
+      text_.erase(0, open + format_.open.size());
+    } else if (format_.channels) {
+      keep_last(format_.open.size());
+    } else if (!format_.open.starts_with(text)) {
+      place_ = Place::kAfter;
+    }
+  }
+
+  void read_reasoning() {
+    ++num_tokens_;
+    if (text_.find(format_.close) != std::string::npos || num_forced_ == close_ids_.size()) {
+      place_ = Place::kAfter;
+      text_.clear();
+    }
+    keep_last(format_.close.size());
+  }
+
+  void keep_last(size_t size) { text_.erase(0, text_.size() - std::min(text_.size(), size)); }
+
+  const ReasoningFormat& format_;
+  std::shared_ptr<TokenMask> mask_;
+  Tokenizer tokenizer_;
+  bool inside_at_start_;
+  int max_tokens_;
+  Place place_;
+  StreamDecoder decoder_;
+  std::vector<int32_t> close_ids_;
+  std::string text_;  // last bytes that may contain a tag
+  int num_tokens_ = 0;
+  size_t num_forced_ = 0;  // tokens of the closing tag that were forced
+};
+
 constexpr ReasoningFormat kReasoningFormats[] = {
     {.names = {"qwen3",       "qwen3-thinking", "deepseek-r1",
                "deepseek_r1", "deepseek-v3",    "deepseek_v3",
@@ -286,6 +374,12 @@ std::unique_ptr<AnswerParser> make_reasoning_parser(const ReasoningFormat& forma
                                                     std::function<std::unique_ptr<AnswerParser>()> make_rest,
                                                     const Texts& call_opens) {
   return std::make_unique<ReasoningParser>(format, inside, std::move(make_rest), call_opens);
+}
+
+std::shared_ptr<TokenMask> make_reasoning_budget(const ReasoningFormat& format,
+                                                 std::shared_ptr<TokenMask> mask, const Tokenizer& tokenizer,
+                                                 bool inside, int max_tokens) {
+  return std::make_shared<ReasoningBudget>(format, std::move(mask), tokenizer, inside, max_tokens);
 }
 
 std::shared_ptr<TokenMask> make_reasoning_mask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask,

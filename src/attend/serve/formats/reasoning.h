@@ -45,5 +45,10 @@ std::unique_ptr<AnswerParser> make_reasoning_parser(const ReasoningFormat& forma
 // allows.
 std::shared_ptr<TokenMask> make_reasoning_mask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask,
                                                const Tokenizer& tokenizer, bool inside);
+// Ends the reasoning after `max_tokens` tokens: then only the closing tag is allowed. Otherwise `mask`
+// decides, or all tokens are allowed if it is null. `inside`: the prompt opened the tag.
+std::shared_ptr<TokenMask> make_reasoning_budget(const ReasoningFormat& format,
+                                                 std::shared_ptr<TokenMask> mask, const Tokenizer& tokenizer,
+                                                 bool inside, int max_tokens);
 
 }  // namespace attend::serve

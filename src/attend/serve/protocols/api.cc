@@ -10,6 +10,7 @@
 #include "attend/base/version.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/json/json_text.h"
+#include "attend/serve/protocols/anthropic/messages.h"
 #include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
@@ -58,6 +59,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
                }});
   static constexpr RouteTo<Api> kRoutes[] = {
       {"POST", "/v1/embeddings", &Api::embeddings, Needs::kKey},
+      {"POST", "/v1/messages/count_tokens", &Api::count_tokens, Needs::kKey},
       {"POST", "/tokenize", &Api::tokenize, Needs::kKey},
       {"POST", "/v1/tokenize", &Api::tokenize, Needs::kKey},
       {"POST", "/detokenize", &Api::detokenize, Needs::kKey},
@@ -186,7 +188,10 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) co
 void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
   // Requests that arrived with this one may have filled the queue.
   const int max_waiting = this->max_waiting();
-  if (!job.grammar) return generation->submit(std::move(job), max_waiting);
+  if (!job.grammar) {
+    add_reasoning_masks(job);
+    return generation->submit(std::move(job), max_waiting);
+  }
   const Grammar grammar = job.grammar->grammar;
   const auto waiting = std::make_shared<GrammarJob>(std::move(job), generation);
   grammars_.compile(grammar, [this, waiting](GrammarResult result) {
@@ -206,12 +211,21 @@ void Api::submit_compiled(GrammarJob& compiled) {
       throw rejection;
     }
     job.mask = std::move(compiled.result.mask);
-    if (job.answer && job.answer->reasoning)
-      job.mask = make_reasoning_mask(*job.answer->reasoning, std::move(job.mask), *engine_.tokenizer(),
-                                     job.answer->inside_reasoning);
+    add_reasoning_masks(job);
     compiled.generation->submit(std::move(job), max_waiting());
   });
   if (error) compiled.generation->reject(error);
+}
+
+void Api::add_reasoning_masks(GenerationJob& job) const {
+  if (!job.answer || !job.answer->reasoning) return;
+  const AnswerFormat& answer = *job.answer;
+  if (job.mask)
+    job.mask = make_reasoning_mask(*answer.reasoning, std::move(job.mask), *engine_.tokenizer(),
+                                   answer.inside_reasoning);
+  if (answer.max_reasoning_tokens)
+    job.mask = make_reasoning_budget(*answer.reasoning, std::move(job.mask), *engine_.tokenizer(),
+                                     answer.inside_reasoning, *answer.max_reasoning_tokens);
 }
 
 void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
@@ -261,6 +275,15 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     }
     return json_text(
         {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine_.info().context_length}});
+  });
+}
+
+void Api::count_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange, [this, body = request.body] {
+    GenerationJob job = read_countable(parse_body(body), defaults_, formats_);
+    check_model(job.model);
+    log_ignored(job.ignored);
+    return json_text({{"input_tokens", apply_template("messages", job).size()}});
   });
 }
 

@@ -35,6 +35,7 @@ class Api : public Service {
 
   void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void count_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenizer_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void health_generate(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -64,6 +65,8 @@ class Api : public Service {
     GrammarResult result;
   };
   void submit_compiled(GrammarJob& compiled);
+  // Starts the grammar after the reasoning, and limits the reasoning to the requested number of tokens.
+  void add_reasoning_masks(GenerationJob& job) const;
   // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
   void check_prompt_bytes(const char* param, size_t num_bytes) const;
   // `param`: field with the conversation, for errors.

@@ -11,14 +11,15 @@ namespace {
 
 using Kind = AnswerPart::Kind;
 
-std::string new_call_id() {
+std::string new_call_id(std::string_view prefix) {
   std::random_device random;
-  return fmt::format("call_{:08x}{:08x}{:08x}", random(), random(), random());
+  return fmt::format("{}{:08x}{:08x}{:08x}", prefix, random(), random(), random());
 }
 
 }  // namespace
 
-ChatAnswer::ChatAnswer(const AnswerFormat& format) : parallel_(format.parallel) {
+ChatAnswer::ChatAnswer(const AnswerFormat& format)
+    : call_id_prefix_(format.call_id_prefix), parallel_(format.parallel) {
   const bool has_calls = format.tool_format && !format.tools.empty();
   const auto make_calls = [&format, has_calls] {
     const Texts dropped = has_calls          ? format.tool_format->dropped
@@ -48,7 +49,7 @@ const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, End end)
     if (part.kind == Kind::kCall) omits_call_ = !parallel_ && has_calls();
     if ((part.kind == Kind::kCall || is_arguments) && omits_call_) continue;
     if (part.kind == Kind::kCall) {
-      blocks_.push_back({Kind::kCall, {}, new_call_id(), part.text});
+      blocks_.push_back({Kind::kCall, {}, new_call_id(call_id_prefix_), part.text});
       ++num_calls_;
     } else {
       const Kind kind = is_arguments ? Kind::kCall : part.kind;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,11 +23,13 @@ struct ChatFormats {
 
 // How an answer is parsed.
 struct AnswerFormat {
-  std::vector<Tool> tools;                     // empty: calls are not parsed
-  const ToolFormat* tool_format = nullptr;     // null: calls are not parsed
-  bool parallel = true;                        // false: calls after the first are omitted
-  const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
-  bool inside_reasoning = false;               // the prompt opened the tag
+  std::vector<Tool> tools;                       // empty: calls are not parsed
+  const ToolFormat* tool_format = nullptr;       // null: calls are not parsed
+  bool parallel = true;                          // false: calls after the first are omitted
+  const ReasoningFormat* reasoning = nullptr;    // null: reasoning is part of the text
+  bool inside_reasoning = false;                 // the prompt opened the tag
+  std::optional<int> max_reasoning_tokens = {};  // then the reasoning is closed
+  std::string_view call_id_prefix = "call_";     // of the ids of calls
 };
 
 // Consecutive parts of an answer that APIs return as one item.
@@ -66,6 +69,7 @@ class ChatAnswer {
   std::unique_ptr<AnswerParser> parser_;
   AnswerParts new_parts_;
   std::vector<AnswerDelta> deltas_;
+  std::string_view call_id_prefix_;
   std::vector<AnswerBlock> blocks_;
   size_t num_calls_ = 0;
   bool parallel_;

@@ -24,11 +24,13 @@ struct Endpoint {
   std::unique_ptr<ReplyWriter> (*make_writer)(const ReplyHead& head, const GenerationJob& job);
 };
 
+// Anthropic's endpoint.
+extern const Endpoint kMessages;
 // OpenAI's endpoints.
 extern const Endpoint kChatCompletions, kCompletions;
 // SGLang's endpoint.
 extern const Endpoint kGenerate;
 
-inline constexpr const Endpoint* kEndpoints[] = {&kChatCompletions, &kCompletions, &kGenerate};
+inline constexpr const Endpoint* kEndpoints[] = {&kChatCompletions, &kCompletions, &kGenerate, &kMessages};
 
 }  // namespace attend::serve

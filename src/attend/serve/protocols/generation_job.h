@@ -34,6 +34,18 @@ struct SamplingDefaults {
 // in their places.
 inline constexpr size_t kMaxLogprobs = 4'000'000;
 
+// Fields of Anthropic's API that its replies depend on.
+struct MessageOptions {
+  enum class Thinking {
+    kShown,
+    kOmitted,  // blocks have a signature only, which contains the text
+    kHidden,   // no blocks
+  };
+  Thinking thinking = Thinking::kShown;
+  bool has_cache_control = false;
+  bool has_answer = true;  // false: only the prompt is computed
+};
+
 struct GenerationJob {
   std::string model;  // empty: not given
   std::string rid;    // the client's id; empty: none
@@ -60,6 +72,7 @@ struct GenerationJob {
   // /generate: first prompt token with logprobs, and whether logprobs include the tokens' text.
   std::optional<int> logprob_start;
   bool logprob_text = false;
+  MessageOptions message = {};
   std::vector<std::string> ignored;  // unknown fields
 };
 

@@ -13,7 +13,6 @@
 namespace attend::serve {
 namespace {
 
-constexpr size_t kMaxStops = 64;
 constexpr size_t kMaxSaltChars = 200;                 // the prefix cache stores salts with their pages
 constexpr size_t kMaxCompletions = 4096;              // per request, over all its prompts
 constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions

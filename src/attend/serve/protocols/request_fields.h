@@ -12,6 +12,7 @@ namespace attend::serve {
 inline constexpr int kMaxChoices = 128;
 inline constexpr int kMaxTopLogprobs = 20;
 inline constexpr size_t kMaxPrompts = 1024;
+inline constexpr size_t kMaxStops = 64;
 
 // Reads model, rid, stream, priority, cache_salt and extra_key.
 void read_request(const Fields& fields, GenerationJob& job);

@@ -1,5 +1,6 @@
 #include "attend/serve/protocols/service.h"
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -171,14 +172,13 @@ void Service::answer_on_worker(const HttpRequest& request, const std::shared_ptr
   });
 }
 
+// The fields of OpenAI's and of Anthropic's API.
 Json Service::model_card(const std::string& name) const {
-  return {{"id", name},
-          {"object", "model"},
-          {"created", started_},
-          {"owned_by", "attend"},
-          {"root", options_.model_path.string()},
-          {"parent", nullptr},
-          {"max_model_len", max_model_len()}};
+  return {{"id", name},           {"object", "model"},
+          {"type", "model"},      {"display_name", name},
+          {"created", started_},  {"created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(started_))},
+          {"owned_by", "attend"}, {"root", options_.model_path.string()},
+          {"parent", nullptr},    {"max_model_len", max_model_len()}};
 }
 
 void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -191,7 +191,11 @@ void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>
   answer_on_worker(request, exchange, [this] {
     Json cards = Json::array();
     for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
-    return json_text({{"object", "list"}, {"data", cards}});
+    return json_text({{"object", "list"},
+                      {"data", cards},
+                      {"has_more", false},
+                      {"first_id", options_.served_names.front()},
+                      {"last_id", options_.served_names.back()}});
   });
 }
 

@@ -39,6 +39,7 @@ ErrorResponse anthropic_error_response(const ApiError& error, std::string_view r
     json.text("prompt is too long: " + error.message);
   else
     json.text(error.message);
+  if (!error.code.empty()) json.key("details").begin_object().key("error_code").text(error.code).end_object();
   json.end_object().key("request_id").text_or_null(request_id);
   return {status, json.end_object().take()};
 }

@@ -1,4 +1,5 @@
-// Errors in the format of Anthropic's API: {"type": "error", "error": {"type", "message"}, "request_id"}.
+// Errors in the format of Anthropic's API: {"type": "error", "error": {"type", "message", "details":
+// {"error_code"}}, "request_id"}. An error without a code has no details.
 #pragma once
 
 #include <string>
