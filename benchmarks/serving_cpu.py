@@ -173,7 +173,7 @@ def offline_run(arguments, streams, requests):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         subprocess.run(
-            [arguments.attend, "bench", "serving", "--offline", "--model-path", arguments.model, "--device", "cpu", "--threads",
+            [arguments.attend, "bench", "serving", "--model-path", arguments.model, "--device", "cpu", "--threads",
              str(len(arguments.server_cpus)), "--num-prompts", str(requests), "--max-concurrency", str(streams), "--input-len",
              str(arguments.input_len), "--output-len", str(arguments.output_len), "--max-running-requests", str(arguments.max_running),
              "--context-length", "512", "--max-total-tokens", str(512 * arguments.max_running), "--json", file.name],

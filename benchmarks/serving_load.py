@@ -4,7 +4,7 @@
   benchmarks/serving_load.py PORT [--streams N] [--requests N] [--input-len N] [--output-len N] [--processes N]
 
 Prints answers, generated tokens per second and the time to the first piece. Every answer has all of its tokens
-(ignore_eos). The difference to attend bench serving --offline with the same requests and lengths is the cost of HTTP."""
+(ignore_eos). The difference to attend bench serving with the same requests and lengths is the cost of HTTP."""
 
 import argparse
 import asyncio

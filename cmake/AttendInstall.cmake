@@ -1,5 +1,5 @@
-# cmake --install: the command and libattend.so (component runtime); headers, static libraries, CMake package and
-# pkg-config file (component dev). find_package(attend) provides a target per floor for both kinds of library.
+# cmake --install: the command with manual pages and completions, and libattend.so (component runtime); headers, static
+# libraries, CMake package and pkg-config file (component dev). find_package(attend) provides a target per floor for both kinds of library.
 include(CMakePackageConfigHelpers)
 set(attend_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/attend)
 list(JOIN attend_floors " " attend_components)
@@ -57,4 +57,16 @@ install(FILES ${PROJECT_BINARY_DIR}/attend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR
 
 if(ATTEND_CLI)
   install(TARGETS attend_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+  # Manual pages and completions are written by the command itself.
+  install(CODE "
+    set(attend_share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+    file(MAKE_DIRECTORY \${attend_share}/man/man1 \${attend_share}/bash-completion/completions
+      \${attend_share}/zsh/site-functions \${attend_share}/fish/vendor_completions.d)
+    set(attend_program $<TARGET_FILE:attend_cli>)
+    execute_process(COMMAND \${attend_program} help --man-folder \${attend_share}/man/man1 COMMAND_ERROR_IS_FATAL ANY)
+    foreach(file IN ITEMS bash-completion/completions/attend zsh/site-functions/_attend fish/vendor_completions.d/attend.fish)
+      string(REGEX MATCH \"^[a-z]+\" attend_shell \${file})
+      execute_process(COMMAND \${attend_program} completion \${attend_shell} OUTPUT_FILE \${attend_share}/\${file}
+        COMMAND_ERROR_IS_FATAL ANY)
+    endforeach()" COMPONENT runtime)
 endif()

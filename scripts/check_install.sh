@@ -59,6 +59,9 @@ check_package() { # PREFIX
 check_runtime() { # PREFIX
   quietly cmake --install "$build" --prefix "$1" --component runtime
   "$1/bin/attend" --version | grep -q '^attend [0-9]' || fail "attend --version"
+  for file in man/man1/attend-bench-model.1 bash-completion/completions/attend zsh/site-functions/_attend fish/vendor_completions.d/attend.fish; do
+    grep -q 'prompt.*tokens' "$1/share/$file" || fail "$file is missing or names no flag"
+  done
   ! find "$1" -name '*.h' -o -name '*.a' -o -name '*.cmake' -o -name '*.pc' | grep . || fail "the runtime component contains development files"
 }
 

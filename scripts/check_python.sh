@@ -18,6 +18,7 @@ python=$fresh/venv/bin/python
 prefix=()
 if [ -n "$build" ]; then
   quietly cmake --install "$build" --prefix "$fresh/attend" --component dev
+  quietly cmake --install "$build" --prefix "$fresh/attend" --component runtime
   prefix=(CMAKE_PREFIX_PATH="$fresh/attend")
 fi
 # shellcheck disable=SC2086  # extra packages are separate words
@@ -33,5 +34,10 @@ check_types() { "$python" -m mypy --cache-dir=/dev/null --disable-error-code imp
 check_types --strict --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls --allow-any-generics --allow-subclassing-any -p attend || fail "types of attend"
 check_types --check-untyped-defs "$source_dir"/examples/*.py || fail "types of the examples"
 "$python" "$source_dir/examples/attend_over_numpy.py" || fail "examples/attend_over_numpy.py"
+for command in "$fresh/venv/bin/attend" "$python -m attend"; do
+  answer=$($command generate --model-path "$source_dir/models/attend-tiny" --prompt 'recall: sun=42, river=17; river=' 2>&1) ||
+    fail "$command: $answer"
+  grep -q '^17$' <<<"$answer" || fail "$command answered '$answer': not 17"
+done
 answer=$("$python" "$source_dir/examples/llm.py" "$source_dir/models/attend-tiny" 2>&1) || fail "examples/llm.py: $answer"
 grep -q 'river= -> 17$' <<<"$answer" || fail "examples/llm.py answered '$answer': not 17"

@@ -10,7 +10,7 @@ output=$(mktemp)
 server=
 trap 'rm -f "$output"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
-  --max-new-tokens 64 "$@" 2>&1 | tee "$output"
+  --max-new-tokens 64 --show-prompts "$@" 2>&1 | tee "$output"
 
 # The last line is "answers: N of M right".
 awk '/^answers: / { right = $2; all = $4 } END { exit !(all >= 12 && right >= 0.9 * all) }' "$output" ||

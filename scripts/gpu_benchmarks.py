@@ -55,7 +55,7 @@ MODELS = [
 # Steps of the 8B shape compared with bf16: format, {batch: minimum speedup}.
 FORMATS = [("int4", {1: 2.0, 128: 1.0}), ("fp8", {1: 1.5, 128: 1.0})]
 
-SERVING = "bench serving --offline --shape llama-3.1-8b"
+SERVING = "bench serving --shape llama-3.1-8b"
 SHARED = "--num-prompts 64 --shared-prefixes 1 --shared-prefix-len 2048 --input-len 64 --output-len 32"
 
 

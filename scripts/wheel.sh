@@ -41,6 +41,7 @@ fi
 prefix=()
 if [ -n "$over" ]; then
   quietly cmake --install "$over" --prefix "$fresh/attend" --component dev
+  quietly cmake --install "$over" --prefix "$fresh/attend" --component runtime
   prefix=(CMAKE_PREFIX_PATH="$fresh/attend")
 fi
 quietly env "${prefix[@]}" CMAKE_ARGS="-DATTEND_CUDA=$cuda ${CMAKE_ARGS:-}" \

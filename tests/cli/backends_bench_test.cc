@@ -113,7 +113,7 @@ TEST(BenchCommand, MeasuresPromptAndGenerationOfAModel) {
 
 TEST(BenchCommand, ReplaysATrace) {
   const std::string file = write_file("serving.json", "");
-  const std::string serving = "bench serving --offline --device cpu --model-path " + kTinyModel +
+  const std::string serving = "bench serving --device cpu --model-path " + kTinyModel +
                               " --context-length 256 --max-total-tokens 2048 ";
   const CommandResult ran =
       attend(serving + "--num-prompts 6 --request-rate 200 --input-len 8:40 --output-len 4 --json " + file);
@@ -124,7 +124,8 @@ TEST(BenchCommand, ReplaysATrace) {
   const std::string trace =
       write_file("trace.jsonl",
                  "{\"prompt\": \"copy: laugh ->\", \"output_len\": 3}\n{\"turns\": [{\"prompt\": \"a\"}]}\n");
-  const CommandResult of_file = attend(serving + "--output-len 2 --trace " + trace, Streams::kStdout);
+  const CommandResult of_file =
+      attend(serving + "--offline --output-len 2 --trace " + trace, Streams::kStdout);
   EXPECT_EQ(of_file.exit_code, 0);
   EXPECT_THAT(of_file.out, HasSubstr("2 requests, " + trace + ", all at the start"));
 }
@@ -136,15 +137,13 @@ TEST(BenchCommand, RejectsAnInvalidTrace) {
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
   };
-  expect_rejected("", "--offline is required");
-  expect_rejected("--offline --burstiness 2", "--burstiness: needs --request-rate");
-  expect_rejected("--offline --input-len 9:3", "--input-len '9:3': expected tokens");
-  expect_rejected("--offline --shared-prefixes 2", "--shared-prefix-len 0: expected both or neither");
-  expect_rejected("--offline --input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
-  expect_rejected("--offline --trace /nowhere", "/nowhere");
-  expect_rejected("--offline --trace /nowhere --num-turns 2",
-                  "--num-turns: not with --trace, whose file contains it");
-  expect_rejected("--offline --json /nowhere/x", "--json /nowhere/x: cannot be written");
+  expect_rejected("--burstiness 2", "--burstiness: needs --request-rate");
+  expect_rejected("--input-len 9:3", "--input-len '9:3': expected tokens");
+  expect_rejected("--shared-prefixes 2", "--shared-prefix-len 0: expected both or neither");
+  expect_rejected("--input-len 4000", "conversation 1 of the trace: 4128 tokens with its answers");
+  expect_rejected("--trace /nowhere", "/nowhere");
+  expect_rejected("--trace /nowhere --num-turns 2", "--num-turns: not with --trace, whose file contains it");
+  expect_rejected("--json /nowhere/x", "--json /nowhere/x: cannot be written");
 }
 
 TEST(BenchCommand, RejectsAModelWithNonFiniteLogits) {

@@ -148,7 +148,7 @@ TEST(GenerateCommand, FailsIfAnAnswerIsIncomplete) {
                               Not(HasSubstr("\"queue_ms\":-"))));
   const std::string file =
       write_file("timeout.jsonl", "{\"prompt\": \"a\"}\n{\"prompt\": \"b\", \"timeout\": 1e-9}\n");
-  const CommandResult late = attend(generate + " --prompts-file " + file);
+  const CommandResult late = attend(generate + " --prompts-file " + file + " --show-prompts");
   EXPECT_EQ(late.exit_code, 2);
   EXPECT_THAT(late.out, AllOf(HasSubstr("[1] a\n"), HasSubstr("prompt 2: the deadline has passed")));
 }

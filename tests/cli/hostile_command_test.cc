@@ -145,8 +145,10 @@ TEST(GenerateCommand, PrintsNothingForAnEmptyCompletionOfIds) {
   ASSERT_EQ(json.at("text"), "");
   const nlohmann::json ids = {{"input_ids", json.at("input_ids")}, {"answer", "17"}};
   const std::string file = write_file("as_ids.jsonl", ids.dump() + "\n");
-  const CommandResult ran = attend(kGenerate + stop + "--prompts-file " + file, Streams::kStdout);
-  EXPECT_EQ(ran.out, "   (wrong: expected 17)\nanswers: 0 of 1 right\n");
+  const std::string generate = kGenerate + stop + "--prompts-file " + file;
+  EXPECT_EQ(attend(generate, Streams::kStdout).out, "\n");
+  EXPECT_THAT(attend(generate + " --show-prompts", Streams::kStdout).out,
+              testing::EndsWith("\n    =>    (wrong: expected 17)\nanswers: 0 of 1 right\n"));
 }
 
 TEST(GenerateCommand, RejectsAPromptBeforeLoadingWeights) {

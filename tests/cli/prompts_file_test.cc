@@ -55,8 +55,14 @@ TEST(GenerateCommand, CountsCorrectAnswers) {
       write_file("answers.jsonl",
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" scout coffee\"}\n"
                  "{\"prompt\": \"copy: laugh [ scout coffee ] roll ->\", \"answer\": \" something else\"}\n");
-  const CommandResult ran = attend("generate --model-path " + kTinyModel + " --prompts-file " + file);
-  EXPECT_EQ(split_lines(ran.out).back(), "answers: 1 of 2 right");
+  const std::string generate = "generate --model-path " + kTinyModel + " --prompts-file " + file;
+  EXPECT_EQ(split_lines(attend(generate).out).back(), "info: answers: 1 of 2 right");
+  EXPECT_EQ(attend(generate, Streams::kStdout).out, " scout coffee\n scout coffee\n");
+  EXPECT_EQ(split_lines(attend(generate + " --show-prompts", Streams::kStdout).out),
+            (std::vector<std::string>{
+                "[1] copy: laugh [ scout coffee ] roll ->", "    =>  scout coffee   (right)",
+                "[2] copy: laugh [ scout coffee ] roll ->",
+                "    =>  scout coffee   (wrong: expected  something else)", "answers: 1 of 2 right"}));
 }
 
 TEST(GenerateCommand, NamesTheInvalidLineOfAPromptsFile) {

@@ -47,6 +47,19 @@ def wait_for_end(page):
     page.locator("#send:not([disabled])").wait_for()
 
 
+def test_panel_opens_on_a_phone(page):
+    page.set_viewport_size({"width": 390, "height": 780})
+    assert not page.locator("#temperature").is_visible()
+    page.get_by_role("button", name="Parameters and charts").click()
+    page.fill("#temperature", "0")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    page.get_by_role("button", name="Parameters and charts").click()
+    assert not page.locator("#temperature").is_visible()
+    ask(page, QUESTION)
+    wait_for_end(page)
+    assert page.locator(".assistant").inner_text() == ANSWER.strip()
+
+
 def test_question_is_answered(page):
     ask(page, QUESTION)
     wait_for_end(page)

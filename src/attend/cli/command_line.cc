@@ -8,6 +8,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/printable.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/foreign_flags.h"
 
 namespace attend::cli {
@@ -30,15 +31,10 @@ size_t distance(std::string_view from, std::string_view to) {
   return row.back();
 }
 
-std::vector<const CLI::App*> all_commands(const CLI::App& app) {
-  return app.get_subcommands([](const CLI::App*) { return true; });
-}
-
 // Returns "expected one of generate, backends, bench".
 std::string known_commands(const CLI::App& app) {
   std::string names;
-  for (const CLI::App* command : all_commands(app))
-    names += (names.empty() ? "" : ", ") + command->get_name();
+  for (const CLI::App* command : commands_of(app)) names += (names.empty() ? "" : ", ") + command->get_name();
   return "expected one of " + names;
 }
 
@@ -55,7 +51,7 @@ std::string guess(std::string_view name, const std::vector<std::string>& known) 
 
 const CLI::App* child_command(const CLI::App& app, const std::string& name) {
   std::vector<std::string> names;
-  for (const CLI::App* command : all_commands(app)) {
+  for (const CLI::App* command : commands_of(app)) {
     if (command->get_name() == name) return command;
     names.push_back(command->get_name());
   }
@@ -71,15 +67,10 @@ const CLI::Option* find_option(const CLI::App& app, const std::string& name) {
   return nullptr;
 }
 
-std::string full_name(const CLI::App& command) {
-  return command.get_parent() == nullptr ? command.get_name()
-                                         : full_name(*command.get_parent()) + " " + command.get_name();
-}
-
 // Appends the names of the commands below `app` that have this flag.
 void find_commands_with(const CLI::App& app, const std::string& flag, std::vector<std::string>& names) {
   if (find_option(app, flag) != nullptr) names.push_back(full_name(app));
-  for (const CLI::App* command : all_commands(app)) find_commands_with(*command, flag, names);
+  for (const CLI::App* command : commands_of(app)) find_commands_with(*command, flag, names);
 }
 
 const CLI::App& root(const CLI::App& command) {
@@ -212,7 +203,7 @@ CommandLine read_command_line(const CLI::App& app, const std::vector<std::string
   const CLI::App* command = &app;
   CommandLine line;
   size_t i = 0;
-  for (; !all_commands(*command).empty(); ++i) {
+  for (; !commands_of(*command).empty(); ++i) {
     if (i == arguments.size()) fail(ErrorCode::kInvalidArgument, "no command: ", known_commands(*command));
     if (find_option(*command, arguments[i]) != nullptr) break;  // --help, --version
     if (is_flag(arguments[i])) {

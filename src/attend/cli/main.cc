@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <memory>
 #include <new>
 #include <string>
 #include <string_view>
@@ -21,6 +22,8 @@
 #include "attend/cli/build_info.h"
 #include "attend/cli/command_line.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
+#include "attend/cli/help/help_formatter.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/kernels/common/cpu/isa.h"
 #include "attend/tensor/cuda.h"
@@ -70,19 +73,26 @@ std::string version_text() {
 void add_common_options(CLI::App& app) {
   for (CLI::App* command : app.get_subcommands([](CLI::App*) { return true; })) {
     add_common_options(*command);
-    if (command->get_subcommands([](CLI::App*) { return true; }).empty())
-      command
-          ->add_option_function<std::string>(
-              "--log-level", set_level,
-              "minimum level of messages on stderr: debug, info (the default), warning or error")
-          ->type_name("TEXT");
+    if (!cli::commands_of(*command).empty()) continue;
+    cli::set_group(*command, cli::kOtherFlags);
+    command
+        ->add_option_function<std::string>(
+            "--log-level", set_level, "minimum level of messages on stderr: debug, info, warning or error")
+        ->type_name("LEVEL")
+        ->default_str("info");
   }
 }
 
 int run(int argc, char** argv) {
   CLI::App app("attend: run Hugging Face models with paged attention", "attend");
+  app.formatter(std::make_shared<cli::HelpFormatter>());  // commands that are added later inherit it
+  app.set_help_flag("-h,--help", "print this help and exit");
+  app.footer(
+      "attend help COMMAND prints the help of a command, attend COMMAND --help too. Models are Hugging Face "
+      "models: attend "
+      "chat Qwen/Qwen3-0.6B.");
   app.require_subcommand(1);
-  app.set_version_flag("--version", version_text, "Print version, commit and devices");
+  app.set_version_flag("--version", version_text, "print version, commit and devices");
   cli::Command selected;
   cli::add_generate(app, selected);
   cli::add_chat(app, selected);
@@ -91,6 +101,7 @@ int run(int argc, char** argv) {
   cli::add_bench(app, selected);
   cli::add_embed(app, selected);
   cli::add_help(app, selected);
+  cli::add_completion(app, selected);
   add_common_options(app);
   try {
     cli::CommandLine line = cli::read_command_line(app, {argv + std::min(argc, 1), argv + argc});

@@ -1,7 +1,6 @@
 #include "attend/cli/progress_bar.h"
 
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,14 +13,6 @@ namespace attend::cli {
 namespace {
 
 constexpr int kMaxBarColumns = 40;
-
-// One less than the terminal's width, since some terminals wrap after the last column.
-int terminal_columns() {
-  constexpr int kDefaultColumns = 80;
-  winsize size{};
-  const bool has_size = ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
-  return (has_size ? size.ws_col : kDefaultColumns) - 1;
-}
 
 double megabytes(size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
@@ -65,7 +56,9 @@ void EngineBars::show(std::string_view label, double share, const std::string& n
   if (!has_bars_) return;
   const int percent = static_cast<int>(100.0 * share);
   const std::string before = fmt::format("{} [", label), suffix = fmt::format("] {:3}% of {}", percent, note);
-  const int columns = terminal_columns(), text_columns = static_cast<int>(before.size() + suffix.size());
+  // One less than the terminal's width, since some terminals wrap after the last column.
+  const int columns = static_cast<int>(terminal_columns(STDERR_FILENO)) - 1;
+  const int text_columns = static_cast<int>(before.size() + suffix.size());
   const int bar_columns = std::clamp(columns - text_columns, 0, kMaxBarColumns),
             filled = percent * bar_columns / 100;
   std::string line = fmt::format("{}{:=<{}}{: <{}}{}", before, "", filled, "", bar_columns - filled, suffix);

@@ -143,7 +143,7 @@ void Report::finish(Entry& entry, const RequestOutput& output) {
     ++num_answers_;
     num_right_ += right(entry.prompt, entry.text) ? 1 : 0;
   }
-  if (!has_text_ && format_ == OutputFormat::kText) {
+  if (!has_text_ && format_ != OutputFormat::kJson) {
     const auto& tokens = output.request.tokens;
     for (size_t i = static_cast<size_t>(output.request.num_prompt); i < tokens.size(); ++i)
       entry.text += (entry.text.empty() ? "" : " ") + std::to_string(tokens[i]);
@@ -177,8 +177,7 @@ void Report::show() {
 }
 
 void Report::start_text(const Entry& entry) const {
-  // The user has typed a single prompt, and a script needs only the completion.
-  if (entries_.size() == 1) return;
+  if (format_ != OutputFormat::kPrompts) return;
   const std::string shown = entry.prompt.input_ids.empty()
                                 ? printable(elide(entry.prompt.text, kMaxPromptChars))
                                 : fmt::format("({} token ids)", entry.prompt.input_ids.size());
@@ -186,7 +185,7 @@ void Report::start_text(const Entry& entry) const {
 }
 
 void Report::end_text(const Entry& entry) const {
-  if (!entry.prompt.answer)
+  if (!entry.prompt.answer || format_ != OutputFormat::kPrompts)
     write_out("\n");
   else if (right(entry.prompt, entry.text))
     write_out("   (right)\n");

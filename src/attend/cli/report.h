@@ -12,7 +12,11 @@
 
 namespace attend::cli {
 
-enum class OutputFormat { kText, kJson };
+enum class OutputFormat {
+  kText,     // completions, each with a line end
+  kPrompts,  // before each completion its prompt, after it whether it is the expected answer
+  kJson,     // one object per line
+};
 
 // Each completion of a prompt is an entry; entries finish in any order. The first unfinished entry is
 // streamed; later ones are stored until they are first.
@@ -24,6 +28,7 @@ class Report {
   // Adds output of entry `i`. If this entry is the one streamed, its text is printed immediately.
   void add(size_t i, const RequestOutput& output);
   bool done() const { return turn_ == entries_.size(); }
+  OutputFormat format() const { return format_; }
 
   // Number of prompts with a known answer, and of those that were completed correctly.
   int num_answers() const { return num_answers_; }

@@ -1,6 +1,7 @@
 #include "attend/cli/standard_streams.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -37,6 +38,15 @@ void flush_out() {
   errno = 0;
   std::cout.flush();
   if (!std::cout || std::fflush(stdout) != 0 || std::ferror(stdout)) reject_stdout(errno != 0 ? errno : EIO);
+}
+
+size_t terminal_columns(int descriptor) {
+  constexpr size_t kDefaultColumns = 80;
+  winsize size{};
+  if (ioctl(descriptor, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  const char* variable = std::getenv("COLUMNS");
+  const unsigned long columns = variable == nullptr ? 0 : std::strtoul(variable, nullptr, 10);
+  return columns > 0 ? columns : kDefaultColumns;
 }
 
 bool has_bars() {

@@ -1,6 +1,7 @@
 // Standard streams stdin, stdout and stderr.
 #pragma once
 
+#include <cstddef>
 #include <string_view>
 
 namespace attend::cli {
@@ -13,6 +14,9 @@ void open_standard_streams();
 void write_out(std::string_view text);
 // Flushes output that was written through std::cout or stdio.
 void flush_out();
+
+// Columns of the terminal of a descriptor, otherwise of the variable COLUMNS, otherwise 80.
+size_t terminal_columns(int descriptor);
 
 // Returns true if stderr is a terminal that can overwrite a line (TERM is not "dumb").
 bool has_bars();

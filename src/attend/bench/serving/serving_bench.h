@@ -1,4 +1,4 @@
-// Benchmark `attend bench serving --offline`: runs an engine on a trace, without HTTP. It measures time to
+// Benchmark `attend bench serving`: runs an engine on a trace, without HTTP. It measures time to
 // first token, inter-token latency, throughput and the use of the KV pool.
 #pragma once
 

@@ -10,6 +10,7 @@
 #include "attend/base/error.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/commands/support_matrix.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/report.h"
 #include "attend/engine/resolve/resolve_engine.h"
@@ -105,7 +106,9 @@ void add_backends(CLI::App& app, Command& selected) {
   CLI::App* command = app.add_subcommand("backends", "List attention backends and the choice for a model");
   add_choice_options(*command, options->engine, ModelArgument::kOptional);
   add_size_options(*command, options->engine);  // the engine's rejections are part of the output
-  command->add_flag("--markdown", options->markdown, "Print the support matrix of docs/ instead");
+  set_group(*command, kOtherFlags);
+  command->add_flag("--markdown", options->markdown, "print the support matrix of docs/ instead");
+  set_usual_flags(*command, {"--model-path", "--device", "--attention-backend"});
   command->callback([command, options, &selected] {
     selected = [command, options] {
       if (options->markdown) {

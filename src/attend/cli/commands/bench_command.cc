@@ -12,6 +12,7 @@
 #include "attend/bench/model/gpu_model_bench.h"
 #include "attend/bench/model/model_bench.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/bench_options.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
@@ -165,6 +166,7 @@ void add_bench(CLI::App& app, Command& selected) {
       "bench", "Measure attention, a model or serving, and compare with the machine's limits");
   group->require_subcommand(1);
   const auto select = [&selected](CLI::App* command, std::shared_ptr<BenchOptions> options, auto run) {
+    set_group(*command, "Output");
     add_text(*command, "--json", options->json, "write results to this file");
     command->callback([=, &selected] {
       selected = [=] {
@@ -179,7 +181,7 @@ void add_bench(CLI::App& app, Command& selected) {
       group->add_subcommand("attention", "Attention on the CPU, with 1 thread and with all threads");
   add_text(*command, "--device", attention->engine.device,
            "auto or cpu; on a GPU cuda_attention_bench times attention (cmake -DATTEND_BENCHMARKS=ON)");
-  add_threads(*command, attention->engine, "maximum number of CPU threads");
+  add_threads(*command, attention->engine, "maximum number of CPU threads; default: one per core");
   add_text(*command, "--case", attention->filter, "only cases whose name contains this text");
   select(command, attention, run_attention);
 
@@ -194,17 +196,20 @@ void add_bench(CLI::App& app, Command& selected) {
   add_choice_options(*command, model->engine, ModelArgument::kOptional);
   add_run_options(*command, model->engine);
   add_model_choice(*command, model->model);
+  set_group(*command, "Cases");
   add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,
               "0 to the model's maximum length", "CPUs: prompt lengths to time, such as 512,2048; 0: none");
   add_numbers(*command, "--new-tokens,--n-gen,-n", model->new_tokens, "0 to the model's maximum length",
               "CPUs: numbers of tokens to generate, such as 32,128; 0: none");
   add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to the model's maximum length",
-              "context length before the timed tokens; CPUs: such as 0,4096,16384, default 0; GPUs: one "
-              "number, default 1000");
+              "context length before the timed tokens; CPUs: such as 0,4096,16384; GPUs: one "
+              "number, without it 1000");
   add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: number of repetitions of each case",
              Range<int>{.lowest = 1, .highest = 1000});
   add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to the model's maximum length",
-              "GPUs: batch sizes of the timed decode steps; default: 1,8,32,128,256");
+              "GPUs: batch sizes of the timed decode steps");
+  set_usual_flags(*command, {"--model-path", "--shape", "--prompt-tokens", "--new-tokens", "--batch-sizes",
+                             "--device", "--threads"});
   select(command, model, run_model);
 
   add_bench_serving(*group, selected);

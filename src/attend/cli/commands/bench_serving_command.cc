@@ -6,6 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/bench/serving/serving_bench.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/bench_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/progress_bar.h"
@@ -26,9 +27,6 @@ struct ServingFlags {
 };
 
 void check_trace_flags(const CLI::App& app, const ServingFlags& flags) {
-  require(flags.offline,
-          "--offline is required: the engine is timed in this process; use a client to measure a server over "
-          "HTTP");
   require(!given(app, "--burstiness") || given(app, "--request-rate"), "--burstiness: needs --request-rate");
   if (flags.trace_file.empty()) return;
   for (const char* flag :
@@ -61,15 +59,15 @@ int run_serving(const CLI::App& app, const ServingFlags& flags) {
 void add_bench_serving(CLI::App& group, Command& selected) {
   auto flags = std::make_shared<ServingFlags>();
   CLI::App* command = group.add_subcommand(
-      "serving", "Run an engine on a trace of requests: latencies, throughput, pool usage");
+      "serving", "Run an engine in this process on a trace of requests: latencies, throughput, pool usage");
   constexpr Range<int> kPositive{.lowest = 1, .highest = 1 << 24};
   constexpr Range<double> kRate{.lowest = 1e-6, .highest = 1e9};
-  command->add_flag("--offline", flags->offline, "run in this process, without a server; required");
   add_choice_options(*command, flags->engine, ModelArgument::kOptional);
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
   add_model_choice(*command, flags->model);
-  add_number(*command, "--random-seed", flags->engine.random_seed, "seed of the trace");
+  set_group(*command, "Trace");
+  add_number(*command, "--random-seed", flags->engine.random_seed, "seed of the trace; default: 0");
   add_number(*command, "--num-prompts", flags->trace.num_conversations, "number of requests or conversations",
              kPositive);
   add_number(*command, "--request-rate", flags->request_rate,
@@ -78,10 +76,8 @@ void add_bench_serving(CLI::App& group, Command& selected) {
              "shape of the gamma distribution of the intervals; below 1: bursts", kRate);
   add_text(
       *command, "--input-len", flags->input_len,
-      "prompt length in tokens: 512, 100:1024 (uniform), or lognormal:512:0.8:4096 (median, sigma, maximum); "
-      "default 512");
-  add_text(*command, "--output-len", flags->output_len,
-           "output length in tokens, in the same formats; default 128");
+      "prompt length in tokens: 512, 100:1024 (uniform), or lognormal:512:0.8:4096 (median, sigma, maximum)");
+  add_text(*command, "--output-len", flags->output_len, "output length in tokens, in the same formats");
   add_number(*command, "--shared-prefixes", flags->trace.num_shared_prefixes, "number of shared prefixes",
              kPositive);
   add_number(*command, "--shared-prefix-len", flags->trace.shared_prefix_tokens,
@@ -94,7 +90,12 @@ void add_bench_serving(CLI::App& group, Command& selected) {
            "or \"turns\" with these");
   add_number(*command, "--max-concurrency", flags->max_concurrency,
              "maximum number of unfinished requests; further requests are sent later", kPositive);
+  set_group(*command, "Output");
   add_text(*command, "--json", flags->json, "write results and samples to this file");
+  command->add_flag("--offline", flags->offline,
+                    "the engine always runs in this process, without a server: no effect");
+  set_usual_flags(*command, {"--model-path", "--shape", "--num-prompts", "--request-rate", "--input-len",
+                             "--output-len", "--json", "--device"});
   command->callback([command, flags, &selected] {
     selected = [command, flags] {
       check_writable("--json", flags->json);

@@ -1,11 +1,9 @@
 // Command attend chat: a conversation in the terminal, or one turn per line of a pipe.
 
-#include <editline/readline.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <clocale>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +15,8 @@
 #include "attend/base/printable.h"
 #include "attend/checkpoint/model_folder.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
+#include "attend/cli/line_editor.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/options/sampling_options.h"
@@ -46,9 +46,9 @@ constexpr const char* kHelp =
     "/system TEXT    set the system prompt and start a new conversation\n"
     "/temperature T  set the temperature; 0: greedy\n"
     "/history        show the conversation\n"
-    "/help, /exit    show this help; leave (as Ctrl-D does)\n"
+    "/help, /exit    show this help; leave\n"
     "A line that ends with \\ continues on the next line; \"\"\" starts and ends a text of several lines.\n"
-    "Ctrl-C stops an answer.\n";
+    "Ctrl-C stops an answer, or clears the line; on an empty line it leaves, as Ctrl-D does.\n";
 
 // Writes text of the model or the user. Removes control characters if stdout is a terminal.
 void write_text(std::string_view text) {
@@ -148,39 +148,62 @@ class Conversation {
   nlohmann::ordered_json messages_;
 };
 
-// Reads a line with readline's editing keys and history.
-bool edit_line(const char* prompt, std::string& line) {
-  const std::unique_ptr<char, decltype(&std::free)> typed(::readline(prompt), &std::free);
-  if (!typed) return false;
-  line = typed.get();
-  if (!line.empty()) ::add_history(line.c_str());
-  return true;
-}
+// Lines of the user: typed on a terminal, or of a pipe.
+class Input {
+ public:
+  Input() {
+    if (isatty(STDIN_FILENO)) editor_ = std::make_unique<LineEditor>(interrupted);
+  }
 
-// Reads one turn of the user, a line or several. Returns false at the end of the input.
-bool read_turn(bool on_terminal, std::string& turn) {
-  const auto read_line = [&](const char* prompt, std::string& line) {
-    if (on_terminal) return edit_line(prompt, line);
-    if (!std::getline(std::cin, line)) return false;
+  bool on_terminal() const { return editor_ != nullptr; }
+
+  // Reads one turn of the user, a line or several. Returns false at the end of the input. Ctrl-C within a
+  // turn of several lines clears the turn.
+  bool read_turn(std::string& turn) {
+    if (read_line("> ", turn) != Result::kLine) return false;
+    const bool complete = turn.starts_with(kFence) ? read_fenced(turn) : read_continued(turn);
+    if (!complete) turn.clear();
+    return true;
+  }
+
+ private:
+  using Result = LineEditor::Result;
+  static constexpr std::string_view kFence = "\"\"\"";
+
+  Result read_line(const char* prompt, std::string& line) {
+    if (editor_) return editor_->read(prompt, line);
+    if (!std::getline(std::cin, line)) return Result::kEnd;
     if (line.ends_with('\r')) line.pop_back();
-    return true;
-  };
-  constexpr std::string_view kFence = "\"\"\"";
-  if (!read_line("> ", turn)) return false;
-  std::string line;
-  if (turn.starts_with(kFence)) {
+    return Result::kLine;
+  }
+
+  // Both return false if the turn was interrupted.
+  bool read_fenced(std::string& turn) {
     turn.erase(0, kFence.size());
-    while (!turn.ends_with(kFence) && read_line(". ", line)) turn += "\n" + line;
-    if (turn.ends_with(kFence)) turn.resize(turn.size() - kFence.size());
+    std::string line;
+    while (!turn.ends_with(kFence)) {
+      const Result result = read_line(". ", line);
+      if (result == Result::kInterrupt) return false;
+      if (result == Result::kEnd) return true;
+      turn += "\n" + line;
+    }
+    turn.resize(turn.size() - kFence.size());
     return true;
   }
-  while (turn.ends_with('\\')) {
-    turn.back() = '\n';
-    if (!read_line(". ", line)) break;
-    turn += line;
+  bool read_continued(std::string& turn) {
+    std::string line;
+    while (turn.ends_with('\\')) {
+      turn.back() = '\n';
+      const Result result = read_line(". ", line);
+      if (result == Result::kInterrupt) return false;
+      if (result == Result::kEnd) return true;
+      turn += line;
+    }
+    return true;
   }
-  return true;
-}
+
+  std::unique_ptr<LineEditor> editor_;
+};
 
 enum class Next { kContinue, kExit };
 
@@ -211,14 +234,13 @@ Next do_command(Conversation& conversation, const std::string& line) {
 
 // On a terminal, an error is printed and the conversation continues; a pipe ends at the first error.
 int run_conversation(Conversation& conversation) {
-  const bool on_terminal = isatty(STDIN_FILENO);
+  Input input;
+  const bool on_terminal = input.on_terminal();
   if (on_terminal) {
     std::signal(SIGINT, [](int) { interrupted = 1; });
-    std::setlocale(LC_CTYPE, "");  // multibyte characters are edited as one
-    ::rl_outstream = stderr;       // stdout is for answers
     fmt::print(stderr, "/help lists the commands\n");
   }
-  for (std::string turn; read_turn(on_terminal, turn);) {
+  for (std::string turn; input.read_turn(turn);) {
     try {
       require(tokenizer::is_valid_utf8(turn), "expected UTF-8 text");
       if (turn.find_first_not_of(" \t\n") == turn.npos) continue;
@@ -270,10 +292,16 @@ void add_chat(CLI::App& app, Command& selected) {
   add_choice_options(*command, options->engine, ModelArgument::kPositional);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
+  set_group(*command, "Conversation");
   add_text(*command, "--system", options->system, "system prompt");
   add_text(*command, "--chat-template", options->chat_template,
            "file with a chat template, or name of one of the model's templates");
   add_sampling_options(*command, options->sampling);
+  command->get_option("--max-new-tokens")
+      ->default_str("")
+      ->description("maximum tokens per answer; -1: up to the context length, the default");
+  set_usual_flags(*command, {"--model-path", "--system", "--max-new-tokens", "--temperature",
+                             "--context-length", "--device", "--threads"});
   command->callback([command, options, &selected] {
     selected = [command, options] { return run_chat(*command, *options); };
   });

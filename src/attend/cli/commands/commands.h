@@ -17,6 +17,7 @@ void add_backends(CLI::App& app, Command& selected);
 void add_bench(CLI::App& app, Command& selected);
 void add_embed(CLI::App& app, Command& selected);
 void add_help(CLI::App& app, Command& selected);
+void add_completion(CLI::App& app, Command& selected);
 
 // Command "serving" of the group "bench".
 void add_bench_serving(CLI::App& group, Command& selected);

@@ -12,6 +12,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/progress_bar.h"
@@ -159,21 +160,24 @@ void add_embed(CLI::App& app, Command& selected) {
   auto options = std::make_shared<EmbedOptions>();
   CLI::App* command = app.add_subcommand("embed", "Compute embeddings of texts");
   add_model_path(*command, ModelArgument::kRequired, options->engine.model_name, options->engine.model_path);
+  set_group(*command, "Texts");
   add_repeated(*command, "--text,-p", options->texts, "text to embed; may be given several times");
   add_text(
       *command, "--texts-file", options->texts_file,
       "file with one text per line (- for standard input): plain text, or JSON objects with \"prompt\" or "
       "\"input_ids\"");
+  set_group(*command, "Vectors");
   add_text(*command, "--pooling", options->pooling,
-           "mean, cls or last (default: the model's sentence-transformers configuration)");
+           "mean, cls or last; default: the model's sentence-transformers configuration");
   command->add_flag("--normalize", options->normalize,
                     "scale vectors to length 1; default: that configuration");
   command->add_flag("--no-normalize", options->no_normalize, "do not scale vectors");
   add_number(*command, "--max-input-tokens", options->embedder.max_input_tokens,
-             "maximum tokens per text (default: that configuration)");
+             "maximum tokens per text; default: that configuration");
   add_number(*command, "--dimensions", options->dimensions,
-             "number of leading dimensions to keep; the vector is normalized again (default: all)",
+             "number of leading dimensions to keep; the vector is normalized again; default: all",
              Range<int>{.lowest = 1});
+  set_group(*command, "Model");
   add_text(*command, "--device", options->engine.device, "auto (a GPU if available), cpu, cuda or cuda:N");
   add_text(
       *command, "--dtype", options->engine.dtype,
@@ -182,10 +186,13 @@ void add_embed(CLI::App& app, Command& selected) {
            "attention backend; default: chosen automatically");
   add_number(*command, "--page-size,--block-size", options->engine.page_size,
              "tokens per KV page; default: chosen automatically");
-  add_text(*command, "--format", options->format, "json: one line per text; npy: one float32 array")
-      ->default_str("json");
+  set_group(*command, "Output");
+  add_text(*command, "--format", options->format, "json: one line per text; npy: one float32 array");
   add_text(*command, "--output,-o", options->output, "output file; default: standard output");
-  add_threads(*command, options->engine, "CPU threads");
+  set_group(*command, "Model");
+  add_threads(*command, options->engine, "CPU threads; default: one per core that this process may use");
+  set_usual_flags(
+      *command, {"--model-path", "--text", "--texts-file", "--format", "--output", "--device", "--threads"});
   command->callback(
       [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
 }

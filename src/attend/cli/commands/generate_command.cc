@@ -1,6 +1,7 @@
 // Command attend generate: completes prompts in batches.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -14,6 +15,7 @@
 #include "attend/base/log.h"
 #include "attend/checkpoint/model_folder.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/options/grammar_flags.h"
@@ -38,6 +40,7 @@ struct GenerateOptions {
   SamplingOptions sampling;
   GrammarFlags grammar;
   bool json = false;
+  bool show_prompts = false;
   bool chat = false;
   std::string chat_template;
   std::string profile;
@@ -118,6 +121,17 @@ void write_profile(StepTrace& trace, const std::string& path) {
   require(file.good(), "--profile ", path, ": cannot be written");
 }
 
+// Scripts need the completions only, and users see which prompt a completion belongs to.
+OutputFormat choose_format(const CLI::App& app, const GenerateOptions& options,
+                           const std::vector<Prompt>& prompts) {
+  require(!options.json || !given(app, "--show-prompts"), "--show-prompts: not with --json");
+  if (options.json) return OutputFormat::kJson;
+  const bool has_several = prompts.size() > 1 || prompts.front().params.n > 1;
+  const bool shows =
+      given(app, "--show-prompts") ? options.show_prompts : isatty(STDOUT_FILENO) && has_several;
+  return shows ? OutputFormat::kPrompts : OutputFormat::kText;
+}
+
 int run(const CLI::App& app, const GenerateOptions& options) {
   for (const char* flag : {"--logprobs", "--prompt-logprobs"})
     require(options.json || !given(app, flag), flag, ": only with --json");
@@ -150,8 +164,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   }
   print_start(engine->info());
   log_info(sampling.description);
-  Report report(prompts, options.json ? OutputFormat::kJson : OutputFormat::kText,
-                engine->tokenizer() != nullptr);
+  Report report(prompts, choose_format(app, options, prompts), engine->tokenizer() != nullptr);
   const auto sink = [&](const RequestOutput& output) {
     bars.clear();
     // Checks before an answer is complete, since writing to the files changes the mapped weights.
@@ -167,8 +180,14 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   }
   if (!options.profile.empty()) write_profile(engine->trace(), options.profile);
   print_end(*engine);
-  if (report.num_answers() > 0 && !options.json)
-    write_out(fmt::format("answers: {} of {} right\n", report.num_right(), report.num_answers()));
+  if (report.num_answers() > 0 && !options.json) {
+    const std::string answers =
+        fmt::format("answers: {} of {} right", report.num_right(), report.num_answers());
+    if (report.format() == OutputFormat::kPrompts)
+      write_out(answers + "\n");
+    else
+      log_info(answers);
+  }
   if (!report.failed().empty())
     fail(ErrorCode::kUnsupported, "prompt ", fmt::format("{}", fmt::join(report.failed(), ", ")), ": ",
          report.failure());
@@ -183,8 +202,7 @@ void add_generate(CLI::App& app, Command& selected) {
   add_choice_options(*command, options->engine, ModelArgument::kRequired);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
-  add_number(*command, "--random-seed", options->engine.random_seed,
-             "seed of requests without a seed; default 0");
+  set_group(*command, "Prompts");
   add_repeated(*command, "--prompt,-p", options->prompts, "prompt to complete; may be given several times");
   add_text(
       *command, "--prompts-file", options->prompts_file,
@@ -194,16 +212,26 @@ void add_generate(CLI::App& app, Command& selected) {
       "sampling parameters");
   add_text(*command, "--file,-f", options->prompt_file,
            "file (- for standard input) that contains a single prompt");
-  add_sampling_options(*command, options->sampling);
-  add_grammar_options(*command, options->grammar);
   command->add_flag("--chat", options->chat,
                     "treat each prompt as a user message: apply the model's chat template");
   add_text(*command, "--chat-template", options->chat_template,
            "implies --chat; file with a chat template, or name of one of the model's templates");
+  add_sampling_options(*command, options->sampling);
+  set_group(*command, "Sampling");
+  add_number(*command, "--random-seed", options->engine.random_seed,
+             "seed of requests without a seed; default: 0");
+  add_grammar_options(*command, options->grammar);
+  set_group(*command, "Output");
   command->add_flag("--json", options->json,
                     "print one JSON object per prompt when it is complete, in the order of the prompts");
   add_text(*command, "--profile", options->profile,
            "write a trace of each step's time to this file, for chrome://tracing and Perfetto");
+  command->add_flag(
+      "--show-prompts,!--no-show-prompts", options->show_prompts,
+      "print the number and the start of each prompt before its completion; default: on a terminal, if there "
+      "are several completions");
+  set_usual_flags(*command, {"--model-path", "--prompt", "--prompts-file", "--chat", "--max-new-tokens",
+                             "--temperature", "--json", "--device", "--threads"});
   command->callback(
       [command, options, &selected] { selected = [command, options] { return run(*command, *options); }; });
 }

@@ -9,6 +9,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/engine_options.h"
 #include "attend/cli/options/flags.h"
 #include "attend/cli/options/grammar_flags.h"
@@ -211,6 +212,10 @@ int run_serve(const CLI::App& app, const ServeFlags& flags) {
   options.on_ready = [&](const std::string& address, const AsyncEngine& engine) {
     bars.clear();
     print_start(engine.info());
+    if (engine.tokenizer() == nullptr)
+      log_warning(flags.engine.model_path, ": no tokenizer.json",
+                  note_on_missing(MissingFile::kTokenizer, flags.engine.model_path),
+                  ": requests with texts are rejected, those with token ids are answered");
     log_info(fmt::format("ready at {} after {:.2f} s", address, start.seconds()));
   };
   serve::serve(options);
@@ -225,18 +230,22 @@ void add_serve(CLI::App& app, Command& selected) {
   add_choice_options(*command, flags->engine, ModelArgument::kPositional);
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
+  set_group(*command, "Model");
   add_number(*command, "--random-seed", flags->engine.random_seed,
-             "seed of requests without a seed; default 0");
+             "seed of requests without a seed; default: 0");
+  set_group(*command, "Server");
   add_text(*command, "--host", flags->host,
-           "address to listen on; default 127.0.0.1, local connections only");
+           "address to listen on; 127.0.0.1: local connections only, 0.0.0.0: all");
   add_number(*command, "--port", flags->port, "port to listen on; 0: any free port",
              Range<int>{.lowest = 0, .highest = 65535});
   add_text(*command, "--unix-socket,--uds", flags->unix_socket,
            "listen on this Unix socket instead of a TCP port");
   command->add_option("--served-model-name", flags->served_names,
                       "model names in the API, one or several; default: --model-path");
+  set_group(*command, "Answers");
   add_text(*command, "--chat-template", flags->chat_template,
            "file with a chat template, or name of one of the model's templates");
+  set_group(*command, "Access");
   add_text(*command, "--api-key", flags->api_key,
            "require this key from clients; health checks and metrics need no key")
       ->envname("ATTEND_API_KEY");
@@ -250,8 +259,6 @@ void add_serve(CLI::App& app, Command& selected) {
   add_text(*command, "--ssl-keyfile-password", flags->ssl_keyfile_password, "password of the private key");
   add_text(*command, "--ssl-ca-certs", flags->ssl_ca_certs,
            "PEM file with authorities; clients must present a certificate signed by one of them");
-  add_text(*command, "--metric-names", flags->metric_names,
-           "metric names of /metrics: sglang (default), vllm or both");
   add_repeated(
       *command, "--cors-origins,--allowed-origins", flags->cors_origins,
       "origins of web pages that may send requests, such as https://chat.example, with commas between "
@@ -259,6 +266,7 @@ void add_serve(CLI::App& app, Command& selected) {
   add_repeated(*command, "--allowed-hosts", flags->allowed_hosts,
                "host names of requests, with commas between them, *.example.com or *; default: any, but for "
                "local connections only localhost, addresses and names without a dot");
+  set_group(*command, "Server");
   add_number(*command, "--tokenizer-worker-num", flags->tokenizer_threads,
              "threads that tokenize requests and build replies; default: the number of cores, 4 to 16",
              Range<int>{.lowest = 1, .highest = 256});
@@ -269,6 +277,7 @@ void add_serve(CLI::App& app, Command& selected) {
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds for active requests to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});
+  set_group(*command, "Answers");
   add_text(
       *command, "--tool-call-parser", flags->tool_call_parser,
       "format of the model's tool calls, as named in SGLang and vLLM: qwen25, llama3, glm45, ...; default: "
@@ -278,12 +287,17 @@ void add_serve(CLI::App& app, Command& selected) {
            "stays "
            "text; default: from the chat template");
   add_grammar_library_options(*command, flags->grammar);
+  set_group(*command, "Model");
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve embeddings (/v1/embeddings) of a model that could also generate");
+  set_group(*command, "Logs and metrics");
+  add_text(*command, "--metric-names", flags->metric_names, "metric names of /metrics: sglang, vllm or both");
   command->add_flag("--log-requests", flags->log_requests,
                     "log a line of JSON per finished generation: id, status, tokens, times");
   command->add_flag("--log-access", flags->log_access,
                     "log a line of JSON per finished HTTP request: path, status, bytes");
+  set_usual_flags(*command, {"--model-path", "--host", "--port", "--api-key", "--served-model-name",
+                             "--context-length", "--max-running-requests", "--device", "--threads"});
   command->callback(
       [command, flags, &selected] { selected = [command, flags] { return run_serve(*command, *flags); }; });
 }

@@ -2,12 +2,14 @@
 
 #include "attend/base/error.h"
 #include "attend/bench/model/model_shapes.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/flags.h"
 #include "attend/model/weights/quantized/quantized_tensor.h"
 
 namespace attend::cli {
 
 void add_model_choice(CLI::App& app, ModelChoice& choice) {
+  set_group(app, "Random weights");
   add_text(
       app, "--shape", choice.shape,
       "model to use instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b, "

@@ -7,6 +7,7 @@
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/flags.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
@@ -33,6 +34,10 @@ LoadFormat parse_load_format(const std::string& name) {
   if (name == "dummy") return LoadFormat::kDummy;
   fail(ErrorCode::kInvalidArgument, "--load-format ", name, ": expected auto, safetensors or dummy");
 }
+
+// Groups of flags in help.
+constexpr const char *kModelFlags = "Model", *kAttentionFlags = "Attention", *kGpuFlags = "GPUs",
+                     *kBatchFlags = "Batches and memory", *kCacheFlags = "Prefix cache";
 
 // Ranges of flags. 0 means "chosen automatically" and cannot be passed.
 constexpr Range<int> kPositive{.lowest = 1};
@@ -76,6 +81,7 @@ void warn_about_gpu_flags(const CLI::App& app) {
 
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
+  set_group(app, "Speculative decoding");
   add_text(app, "--speculative-algorithm", options.speculative_algorithm,
            "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
            "of the last tokens); answers do not change, repetitive ones are faster");
@@ -107,12 +113,14 @@ CLI::Option* add_model_path(CLI::App& app, ModelArgument kind, std::string& name
 }
 
 void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument model) {
+  set_group(app, kModelFlags);
   add_model_path(app, model, options.model_name, options.model_path);
   add_text(app, "--device", options.device, "auto (a GPU if available), cpu, cuda or cuda:N");
   add_text(
       app, "--dtype", options.dtype,
       "dtype of activations: auto (the weights' dtype on a GPU; float32 on the CPU, rounded before bfloat16 "
       "weights if the CPU has AVX-512-BF16 but no AMX), float32; on GPUs also float16 or bfloat16");
+  set_group(app, kAttentionFlags);
   add_text(app, "--attention-backend", options.attention_backend,
            "attention backend of both phases (see: attend backends)");
   add_text(app, "--prefill-attention-backend", options.prefill_attention_backend,
@@ -120,27 +128,29 @@ void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument mod
   add_text(app, "--decode-attention-backend", options.decode_attention_backend,
            "decode backend; overrides --attention-backend");
   add_number(app, "--page-size,--block-size", options.page_size,
-             "tokens per KV page: 1, 2, 4, ... 256; default: preferred by the backends, 64 on a CPU",
+             "tokens per KV page: 1, 2, 4, ... 256; default: the size that the backends prefer, 64 on a CPU",
              Range<int>{.lowest = 1, .highest = 256});
   add_text(app, "--kv-cache-dtype", options.kv_cache_dtype,
            "auto (the weights' dtype), float32, float16, bfloat16, fp8_e4m3 (or fp8), fp8_e5m2, or for "
            "latent attention fp8_ds_mla (rows of 656 bytes with inline scales)");
   app.add_flag("--enable-deterministic-inference", options.deterministic_inference,
                "results of a request do not depend on batch, chunks or preemption, bit for bit");
+  set_group(app, kGpuFlags);
   app.add_flag("--disable-cuda-graph,--disable-decode-cuda-graph", options.disable_cuda_graph,
-               "GPUs: launch kernels of decode steps without CUDA graphs");
+               "launch kernels of decode steps without CUDA graphs");
   add_numbers(app, "--cuda-graph-bs,--cuda-graph-bs-decode", options.cuda_graph_bs,
               "1 to --max-running-requests",
-              "GPUs: decode batch sizes captured as CUDA graphs, such as 1,2,4; smaller batches are padded");
+              "decode batch sizes captured as CUDA graphs, such as 1,2,4; smaller batches are padded");
   add_number(app, "--cuda-graph-max-bs,--cuda-graph-max-bs-decode", options.cuda_graph_max_bs,
-             "GPUs: largest captured batch size if --cuda-graph-bs is not given", kPositive);
+             "largest captured batch size if --cuda-graph-bs is not given; default: 256", kPositive);
   app.add_flag("--enable-overlap-schedule,!--disable-overlap-schedule", options.overlap_schedule,
                "schedule a decode step while the previous one is computed, or not; default: on GPUs");
 }
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
+  set_group(app, kBatchFlags);
   add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
-             "maximum tokens of a request, prompt and completion; 0 (default): the model's maximum",
+             "maximum tokens of a request, prompt and completion; 0: the model's maximum; default: 0",
              Range<int>{.lowest = 0});
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
              "maximum number of requests per step; default: 32 on a CPU, 256 on a GPU", kPositive);
@@ -151,35 +161,39 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
       app, "--max-kv-tokens", options.max_kv_tokens,
       "maximum number of keys that the requests of a step attend to in total; default: the KV pool's tokens",
       kPositive64);
-  add_number(app, "--mem-fraction-static", options.mem_fraction_static,
-             "GPUs: fraction of memory for weights and KV pool");
   add_number(app, "--chunked-prefill-size", options.chunked_prefill_size,
              "maximum number of new tokens per step; longer prompts are computed in chunks; default: 2048 on "
              "GPUs, 512 on CPUs",
              kPositive);
-  add_number(app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
-             "models with sliding-window layers: tokens of their half of the KV pool per token of the full "
-             "half; at least one request's window and chunk");
-  app.add_flag("--disable-hybrid-swa-memory", options.disable_hybrid_swa_memory,
-               "sliding-window layers keep all tokens, like full layers");
   add_text(app, "--schedule-policy", options.schedule_policy,
            "order of waiting requests: fcfs (first come, first served), lpm (longest cached prefix first), "
            "lof (longest max_tokens first) or priority");
   add_number(app, "--schedule-conservativeness", options.schedule_conservativeness,
              "higher values reserve more tokens per request: fewer concurrent requests, fewer preemptions");
   add_number(app, "--max-queued-requests", options.max_queued_requests,
-             "maximum number of waiting completions; further requests get status 503 (default: no limit)",
+             "maximum number of waiting completions; further requests get status 503; default: no limit",
              kPositive);
+  set_group(app, kCacheFlags);
   app.add_flag("--disable-radix-cache,--no-enable-prefix-caching", options.disable_radix_cache,
                "disable the prefix cache: requests with a common prefix compute it again");
-  app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
-               "CPUs: compute attention over a shared prefix separately for each request");
   add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
            "order of evicting cached prefixes when the pool is full: lru, lfu or priority");
+  add_number(app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
+             "models with sliding-window layers: tokens of their half of the KV pool per token of the full "
+             "half; at least one request's window and chunk");
+  app.add_flag("--disable-hybrid-swa-memory", options.disable_hybrid_swa_memory,
+               "sliding-window layers keep all tokens, like full layers");
+  set_group(app, kAttentionFlags);
+  app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
+               "CPUs: compute attention over a shared prefix separately for each request");
+  set_group(app, kGpuFlags);
+  add_number(app, "--mem-fraction-static", options.mem_fraction_static,
+             "fraction of memory for weights and KV pool");
   add_speculation_options(app, options);
 }
 
 void add_run_options(CLI::App& app, EngineOptions& options) {
+  set_group(app, kModelFlags);
   add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
   add_threads(app, options, "CPU threads; default: one per core that this process may use");
   app.add_flag("--log-kernels", options.log_kernels,

@@ -71,6 +71,8 @@ std::string_view first_name(std::string_view flags) { return flags.substr(0, fla
 CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<int>& values,
                          const std::string& range, const std::string& help) {
   const std::string name(first_name(flags));
+  std::string defaults;
+  for (const int value : values) defaults += (defaults.empty() ? "" : ",") + std::to_string(value);
   return app
       .add_option_function<std::vector<std::string>>(
           flags,
@@ -86,6 +88,7 @@ CLI::Option* add_numbers(CLI::App& app, const std::string& flags, std::vector<in
               }
           },
           help)
+      ->default_str(defaults)
       ->type_name("NUMBER,NUMBER");
 }
 

@@ -2,11 +2,22 @@
 
 #include "attend/base/error.h"
 #include "attend/checkpoint/input_file.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/flags.h"
 
 namespace attend::cli {
+namespace {
+
+// A text that starts with { is a schema and not a path.
+bool is_inline(const std::string& schema) {
+  const size_t first = schema.find_first_not_of(" \t\r\n");
+  return first != schema.npos && schema[first] == '{';
+}
+
+}  // namespace
 
 void add_grammar_library_options(CLI::App& app, GrammarFlags& flags) {
+  set_group(app, "Structured output");
   add_text(app, "--grammar-library-path", flags.library_path,
            "folder with the packages xgrammar and apache-tvm-ffi, for schemas and grammars; default: "
            "ATTEND_GRAMMAR_LIBRARY_PATH, otherwise the loader's search path");
@@ -21,8 +32,9 @@ void add_grammar_library_options(CLI::App& app, GrammarFlags& flags) {
 }
 
 void add_grammar_options(CLI::App& app, GrammarFlags& flags) {
-  add_text(app, "--json-schema", flags.json_schema_file,
-           "file with a JSON schema that completions must match");
+  set_group(app, "Structured output");
+  add_text(app, "--json-schema", flags.json_schema,
+           "JSON schema that completions must match: a file, or the schema itself, which starts with {");
   add_text(app, "--regex", flags.regex, "regular expression that completions must match");
   add_text(app, "--ebnf", flags.ebnf_file, "file with a GBNF grammar that completions must match");
   add_grammar_library_options(app, flags);
@@ -38,14 +50,16 @@ GrammarLimits to_limits(const GrammarFlags& flags) {
 
 std::optional<ChosenGrammar> ChosenGrammar::of(const GrammarFlags& flags) {
   const GrammarLimits limits = to_limits(flags);
-  const int num = !flags.json_schema_file.empty() + !flags.regex.empty() + !flags.ebnf_file.empty();
+  const int num = !flags.json_schema.empty() + !flags.regex.empty() + !flags.ebnf_file.empty();
   require(num <= 1, "--json-schema, --regex and --ebnf: expected one of them");
   if (num == 0) return std::nullopt;
   ChosenGrammar chosen;
   if (!flags.regex.empty())
     chosen.grammar_ = {GrammarKind::kRegex, flags.regex};
-  else if (!flags.json_schema_file.empty())
-    chosen.grammar_ = {GrammarKind::kJsonSchema, read_file(flags.json_schema_file, limits.grammar_bytes)};
+  else if (!flags.json_schema.empty())
+    chosen.grammar_ = {GrammarKind::kJsonSchema, is_inline(flags.json_schema)
+                                                     ? flags.json_schema
+                                                     : read_file(flags.json_schema, limits.grammar_bytes)};
   else
     chosen.grammar_ = {GrammarKind::kEbnf, read_file(flags.ebnf_file, limits.grammar_bytes)};
   chosen.options_ = {.library = GrammarLibrary::load(flags.library_path), .limits = limits};

@@ -12,7 +12,7 @@
 namespace attend::cli {
 
 struct GrammarFlags {
-  std::string json_schema_file, regex, ebnf_file;
+  std::string json_schema, regex, ebnf_file;
   std::string library_path;
   double timeout = 10.0, mask_timeout = 2.0;
   int memory_mb = 512;

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "attend/base/error.h"
+#include "attend/cli/help/command_help.h"
 #include "attend/cli/options/flags.h"
 
 namespace attend::cli {
@@ -164,36 +165,50 @@ void add_seed(CLI::App& app, SamplingOptions& options) {
 
 void add_sampling_options(CLI::App& app, SamplingOptions& options) {
   SamplingParams& params = options.params;
+  set_group(app, "Sampling");
   add_max_new_tokens(app, params.max_new_tokens);
   add_number(app, "--temperature,--temp", params.temperature,
              "0: greedy; default: from generation_config.json, otherwise 0, or 1 with --top-k, --top-p, "
              "--min-p or --seed",
              Range<float>{.lowest = 0, .highest = 100});
-  add_number(app, "--top-k", params.top_k, "sample from the k most likely tokens; 0 (default): all",
-             Range<int>{.lowest = 0});
-  add_number(app, "--top-p", params.top_p, "sample from the most likely tokens with this total probability",
-             Range<float>{.lowest = 0, .highest = 1, .above_lowest = true});
-  add_number(app, "--min-p", params.min_p,
-             "drop tokens below this fraction of the highest probability; default 0",
-             Range<float>{.lowest = 0, .highest = 1});
+  add_number(
+      app, "--top-k", params.top_k,
+      "sample from the k most likely tokens; 0: all; default: from generation_config.json, otherwise 0",
+      Range<int>{.lowest = 0});
+  add_number(
+      app, "--top-p", params.top_p,
+      "sample from the most likely tokens with this total probability; default: from generation_config.json, "
+      "otherwise 1",
+      Range<float>{.lowest = 0, .highest = 1, .above_lowest = true})
+      ->default_str("");
+  add_number(
+      app, "--min-p", params.min_p,
+      "drop tokens below this fraction of the highest probability; default: from generation_config.json, "
+      "otherwise 0",
+      Range<float>{.lowest = 0, .highest = 1});
   add_seed(app, options);
-  add_number(app, "--repetition-penalty", params.repetition_penalty,
-             "divides positive and multiplies negative logits of tokens in the prompt or output",
-             Range<float>{.lowest = 0, .highest = 2, .above_lowest = true});
+  add_number(
+      app, "--repetition-penalty", params.repetition_penalty,
+      "divides positive and multiplies negative logits of tokens in the prompt or output; default: from "
+      "generation_config.json, otherwise 1",
+      Range<float>{.lowest = 0, .highest = 2, .above_lowest = true})
+      ->default_str("");
   add_number(app, "--frequency-penalty", params.frequency_penalty,
-             "subtracted from a token's logit per occurrence in the output (default: 0)", kPenalty);
+             "subtracted from a token's logit per occurrence in the output; default: 0", kPenalty);
   add_number(app, "--presence-penalty", params.presence_penalty,
-             "subtracted from a token's logit if it occurs in the output (default: 0)", kPenalty);
+             "subtracted from a token's logit if it occurs in the output; default: 0", kPenalty);
   add_repeated(app, "--logit-bias", options.logit_bias,
                "TOKEN_ID=BIAS, added to the token's logit; may be given several times");
+  set_group(app, "End of a completion");
   add_number(app, "--min-tokens,--min-new-tokens", params.min_tokens,
-             "minimum number of tokens before the completion may end; default 0", Range<int>{.lowest = 0});
+             "minimum number of tokens before the completion may end; default: 0", Range<int>{.lowest = 0});
   add_repeated(app, "--stop", params.stop, "stop before this text; may be given several times");
   app.add_flag("--include-stop-str-in-output,--no-stop-trim", params.include_stop,
                "keep the stop string at the end of the text");
   add_numbers(app, "--stop-token-ids", params.stop_token_ids, "0 or above, of the model's vocabulary",
               "stop after one of these token ids, such as 1,2");
   app.add_flag("--ignore-eos", params.ignore_eos, "continue after the end-of-sequence token");
+  set_group(app, "Output");
   app.add_flag("!--no-skip-special-tokens", params.skip_special_tokens, "keep special tokens in the text");
   // Not --n, since CLI11 2.4 and later treats it as another -n.
   add_number(app, "--num-completions", params.n, "number of completions per prompt");

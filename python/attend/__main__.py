@@ -1,0 +1,5 @@
+"""python -m attend: the command attend."""
+
+from ._command import main
+
+main()

@@ -1,0 +1,43 @@
+// Lines typed on a terminal, with the keys of readline and a history.
+#pragma once
+
+#include <histedit.h>
+
+#include <csignal>
+#include <memory>
+#include <string>
+
+namespace attend::cli {
+
+class LineEditor {
+ public:
+  enum class Result {
+    kLine,
+    kEnd,        // Ctrl-D on an empty line, or the end of the input
+    kInterrupt,  // Ctrl-C on an empty line; on another line it clears the line
+  };
+
+  // Writes to stderr. `interrupted`: flag that the caller's handler of SIGINT sets.
+  explicit LineEditor(volatile std::sig_atomic_t& interrupted);
+
+  // Shows the prompt and reads a line into `line`, without its end.
+  Result read(const char* prompt, std::string& line);
+
+ private:
+  static char* prompt(EditLine* editor);
+  static int read_key(EditLine* editor, wchar_t* key);
+  static unsigned char clear_line(EditLine* editor, int key);
+
+  struct Deleter {
+    void operator()(EditLine* editor) const { el_end(editor); }
+    void operator()(History* history) const { history_end(history); }
+  };
+
+  volatile std::sig_atomic_t& interrupted_;
+  const char* prompt_ = "";
+  bool was_interrupted_ = false;  // on an empty line
+  std::unique_ptr<History, Deleter> history_;
+  std::unique_ptr<EditLine, Deleter> editor_;
+};
+
+}  // namespace attend::cli
