@@ -12,7 +12,7 @@ trap 'rm -rf "$fresh"' EXIT
 
 python3 -m venv "$fresh/venv"
 "$fresh/venv/bin/python" -m pip install --quiet --no-compile openai==3.54.0 pytest==8.4.2 playwright==1.65.2 schemathesis==4.32.5 \
-  jsonschema==4.25.1 aiohttp==3.14.5 jinja2==3.1.6 numpy==2.4.6 tenacity==9.2.1 tqdm==4.70.1 anthropic==2.14.0 "pydantic-ai-slim[anthropic,openai]==2.68.0"
+  jsonschema==4.25.1 aiohttp==3.14.5 jinja2==3.1.6 numpy==2.4.6 tenacity==9.2.1 tqdm==4.70.1 anthropic==2.14.0 openai-agents==0.24.0 "pydantic-ai-slim[anthropic,openai]==2.68.0"
 # Installs only these clients with the dependencies above, since their other dependencies are large.
 "$fresh/venv/bin/python" -m pip install --quiet --no-compile --no-deps sglang==0.5.23 lm-eval==0.4.13
 libraries=$(scripts/grammar_libraries.sh)

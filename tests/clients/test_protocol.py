@@ -84,6 +84,7 @@ def test_every_field_may_be_null(server):
 
     for path, schema, required in [("/v1/chat/completions", "ChatRequest", {"messages": [{"role": "user", "content": QUESTION}]}),
                                 ("/v1/completions", "CompletionRequest", {"prompt": QUESTION}),
+                                ("/v1/responses", "ResponseRequest", {"input": QUESTION}),
                                 ("/generate", "GenerateRequest", {"text": QUESTION}),
                                 ("/v1/messages", "MessagesRequest", {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 9})]:
         names = set(fields(schemas[schema]))

@@ -34,6 +34,8 @@ struct ServeFlags {
   int tokenizer_threads = 0;
   int max_connections = 8192;
   int max_body_mb = 64;
+  int max_stored_responses = 1024;
+  int max_stored_responses_mb = 256;
   double drain_timeout = 30.0;
   GrammarFlags grammar;
   std::string tool_call_parser, reasoning_parser;
@@ -86,6 +88,8 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.api.max_queued_requests = flags.engine.max_queued_requests;
   options.api.metric_names = to_metric_names(flags.metric_names);
   options.api.log_requests = flags.log_requests;
+  options.api.stored_responses = {.max_responses = static_cast<size_t>(flags.max_stored_responses),
+                                  .max_bytes = static_cast<size_t>(flags.max_stored_responses_mb) << 20};
   options.chat_template = flags.chat_template;
   options.tool_call_parser = flags.tool_call_parser;
   options.reasoning_parser = flags.reasoning_parser;
@@ -274,6 +278,11 @@ void add_serve(CLI::App& app, Command& selected) {
              Range<int>{.lowest = 1});
   add_number(*command, "--max-body-mb", flags->max_body_mb, "maximum size of a request body in MiB",
              Range<int>{.lowest = 1, .highest = 4096});
+  add_number(*command, "--max-stored-responses", flags->max_stored_responses,
+             "responses of /v1/responses that are kept for previous_response_id; 0: none",
+             Range<int>{.lowest = 0});
+  add_number(*command, "--max-stored-responses-mb", flags->max_stored_responses_mb,
+             "maximum size of the stored responses in MiB", Range<int>{.lowest = 1, .highest = 1 << 20});
   add_number(*command, "--drain-timeout", flags->drain_timeout,
              "seconds for active requests to finish after SIGTERM",
              Range<double>{.lowest = 0, .highest = 86400});

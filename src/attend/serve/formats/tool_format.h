@@ -126,5 +126,8 @@ bool supports_free_text(const ToolFormat& format);
 // Returns the grammar of answers that must be calls (kRequired, kNamed), or of texts that may contain calls
 // (kAuto), in this format.
 Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice);
+// Returns the grammar of answers that are either calls or JSON that matches `schema`.
+Grammar tool_or_json_grammar(const ToolFormat& format, const std::vector<Tool>& tools, bool parallel,
+                             const Json& schema);
 
 }  // namespace attend::serve

@@ -54,20 +54,14 @@ Json call_tag(const ToolFormat& format, const Tool& tool, std::string_view befor
       {"end", std::string(written.end)}};
 }
 
-}  // namespace
-
-bool supports_free_text(const ToolFormat& format) {
-  return !format.at_start && format.structure != ToolFormat::Structure::kChannels;
-}
-
-Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice) {
-  using Kind = ToolChoice::Kind;
+// Format of a structural tag for answers that are or contain calls.
+Json calls(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice) {
   const ToolFormat::Written& written = format.written;
-  const bool one = choice.kind == Kind::kNamed || !choice.parallel;
-  const bool free_text = choice.kind == Kind::kAuto;
+  const bool one = choice.kind == ToolChoice::Kind::kNamed || !choice.parallel;
+  const bool free_text = choice.kind == ToolChoice::Kind::kAuto;
   Json tags = Json::array();
   for (const Tool& tool : tools) {
-    if (choice.kind == Kind::kNamed && tool.name != choice.name) continue;
+    if (choice.kind == ToolChoice::Kind::kNamed && tool.name != choice.name) continue;
     tags.push_back(call_tag(format, tool, ""));
   }
   Json inner;
@@ -98,8 +92,29 @@ Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, c
       inner = {{"type", "sequence"}, {"elements", elements}};
     }
   }
-  const Json tag = {{"type", "structural_tag"}, {"format", inner}};
+  return inner;
+}
+
+Grammar structural_tag(const Json& format) {
+  const Json tag = {{"type", "structural_tag"}, {"format", format}};
   return {GrammarKind::kStructuralTag, tag.dump()};
+}
+
+}  // namespace
+
+bool supports_free_text(const ToolFormat& format) {
+  return !format.at_start && format.structure != ToolFormat::Structure::kChannels;
+}
+
+Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice) {
+  return structural_tag(calls(format, tools, choice));
+}
+
+Grammar tool_or_json_grammar(const ToolFormat& format, const std::vector<Tool>& tools, bool parallel,
+                             const Json& schema) {
+  const ToolChoice choice{.kind = ToolChoice::Kind::kRequired, .name = {}, .parallel = parallel};
+  const Json json = {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", 32}};
+  return structural_tag({{"type", "or"}, {"elements", Json::array({json, calls(format, tools, choice)})}});
 }
 
 }  // namespace attend::serve

@@ -69,7 +69,7 @@ std::string answer_head(int status, std::string_view content_type,
   if (!allowed_origin.empty())
     head += fmt::format(
         "Access-Control-Allow-Origin: {}\r\nAccess-Control-Allow-Headers: *, Authorization\r\n"
-        "Access-Control-Allow-Methods: GET, POST, OPTIONS\r\n{}",
+        "Access-Control-Allow-Methods: GET, POST, DELETE, OPTIONS\r\n{}",
         allowed_origin, allowed_origin == "*" ? "" : "Vary: Origin\r\n");
   head += keep_alive ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
   return head;

@@ -23,10 +23,10 @@ class JsonText {
   JsonText& integer(int64_t value);
   // Writes null if the value is not finite.
   JsonText& number(double value);
-  // Writes a value that is JSON already.
-  JsonText& raw(std::string_view json) { return word(json); }
   JsonText& null() { return word("null"); }
   JsonText& boolean(bool value) { return word(value ? "true" : "false"); }
+  // Writes a value that is JSON already.
+  JsonText& raw(std::string_view json) { return word(json); }
   JsonText& text_or_null(std::string_view value) { return value.empty() ? null() : text(value); }
 
   std::string take() { return std::move(json_); }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "attend/checkpoint/parse_json.h"
 #include "attend/serve/formats/reasoning.h"
 
 namespace attend::serve {
@@ -50,6 +51,11 @@ void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool s
     if (has_to_call && job.grammar)
       reject("tool_choice", "tool_choice: ", job.grammar->param, " already sets the format of the text");
     if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
+    if (!has_to_call && job.grammar && job.grammar->grammar.kind == GrammarKind::kJsonSchema &&
+        format.tool_format->structure != ToolFormat::Structure::kChannels)
+      job.grammar->grammar =
+          tool_or_json_grammar(*format.tool_format, tools, choice.parallel,
+                               parse_ordered_json(job.grammar->grammar.text, job.grammar->param));
     const bool strict = std::ranges::any_of(tools, [](const Tool& tool) { return tool.strict; });
     if (!has_to_call && strict && formats.grammars && !job.grammar && supports_free_text(*format.tool_format))
       job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};

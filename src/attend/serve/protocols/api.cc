@@ -11,6 +11,8 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/anthropic/messages.h"
+#include "attend/serve/protocols/responses/response_request.h"
+#include "attend/serve/protocols/responses/stored_responses.h"
 #include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
@@ -33,6 +35,29 @@ Json queue_limit(int max_queued_requests) {
   return max_queued_requests;
 }
 
+// Removes the first message that is not a system message, and the results of its calls. Returns false if only
+// the last message is left.
+bool drop_oldest_message(std::string& variables) {
+  Json all = Json::parse(variables);
+  Json& messages = all["messages"];
+  size_t first = 0;
+  while (first < messages.size() && messages[first]["role"] == "system") ++first;
+  if (first + 1 >= messages.size()) return false;
+  size_t end = first + 1;
+  while (end < messages.size() && messages[end]["role"] == "tool") ++end;
+  if (end == messages.size()) return false;
+  messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(first),
+                 messages.begin() + static_cast<std::ptrdiff_t>(end));
+  variables = all.dump();
+  return true;
+}
+
+// Returns the segment after "/v1/responses/".
+std::string response_id(const HttpRequest& request) {
+  const std::string id = request.path.substr(std::string_view("/v1/responses/").size());
+  return id.substr(0, id.find('/'));
+}
+
 Json internal_state(const AsyncEngine& engine) {
   if (!engine.info().speculation.algorithm) return Json::object();
   return {{"avg_spec_accept_length", engine.metrics().drafts.accept_length()}};
@@ -48,6 +73,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       chat_(std::move(chat)),
       formats_(formats),
       defaults_(SamplingDefaults::read(options_.model_path)),
+      responses_(options_.stored_responses),
       grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
                 grammars.limits),
       health_(executor, probed_engine(), "the engine did not generate a token") {
@@ -58,6 +84,11 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
                  generate(*endpoint, request, exchange);
                }});
   static constexpr RouteTo<Api> kRoutes[] = {
+      {"POST", "/v1/responses/input_tokens", &Api::response_input_tokens, Needs::kKey},
+      {"GET", "/v1/responses/*", &Api::response, Needs::kKey},
+      {"DELETE", "/v1/responses/*", &Api::delete_response, Needs::kKey},
+      {"GET", "/v1/responses/*/input_items", &Api::response_input_items, Needs::kKey},
+      {"POST", "/v1/responses/*/cancel", &Api::cancel_response, Needs::kKey},
       {"POST", "/v1/embeddings", &Api::embeddings, Needs::kKey},
       {"POST", "/v1/messages/count_tokens", &Api::count_tokens, Needs::kKey},
       {"POST", "/tokenize", &Api::tokenize, Needs::kKey},
@@ -167,21 +198,40 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
   log_record(line.end_object().take());
 }
 
-GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) const {
-  GenerationJob job = endpoint.read(parse_body(body), defaults_, formats_);
+GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
+  Json json = parse_body(body);
+  if (endpoint.expand) endpoint.expand(json, responses_);
+  GenerationJob job = endpoint.read(json, defaults_, formats_);
   check_model(job.model);
   log_ignored(job.ignored);
+  if (job.response && responses_.limits().max_responses == 0) job.response->is_stored = false;
+  if (job.response) job.response->store = &responses_;
+  return job;
+}
+
+GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
+  GenerationJob job = read(endpoint, body);
   if (job.variables.empty()) return job;
   const std::string param = endpoint.client_field_name("prompt", /*is_text=*/false);
-  std::vector<int32_t> ids = apply_template(param.c_str(), job);
   const int context = engine_.info().context_length;
-  if (static_cast<int>(ids.size()) >= context)
-    throw ApiError{400,
-                   fmt::format("{} of {} tokens: the context has room for {}, including one for the answer",
-                               param, ids.size(), context),
-                   param, "context_length_exceeded"};
-  if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids.size());
-  job.prompts.emplace_back(std::move(ids));
+  const auto encode = [&] {
+    std::vector<int32_t> ids = apply_template(param.c_str(), job);
+    if (static_cast<int>(ids.size()) >= context)
+      throw ApiError{400,
+                     fmt::format("{} of {} tokens: the context has room for {}, including one for the answer",
+                                 param, ids.size(), context),
+                     param, "context_length_exceeded"};
+    return ids;
+  };
+  std::optional<std::vector<int32_t>> ids;
+  while (!ids) try {
+      ids = encode();
+    } catch (const ApiError& error) {
+      const bool is_long = error.code == "context_length_exceeded";
+      if (!is_long || !job.drops_messages || !drop_oldest_message(job.variables)) throw;
+    }
+  if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids->size());
+  job.prompts.emplace_back(*std::move(ids));
   return job;
 }
 
@@ -428,6 +478,37 @@ void Api::metrics(const HttpRequest&, const std::shared_ptr<Exchange>& exchange)
   exchange->reply(
       200, "text/plain; version=0.0.4; charset=utf-8",
       metrics_text(engine_.metrics(), http_metrics_(), options_.served_names.front(), options_.metric_names));
+}
+
+void Api::response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange, [this, id = response_id(request), query = request.query] {
+    return stored_response(responses_, id, query);
+  });
+}
+
+void Api::delete_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange,
+                   [this, id = response_id(request)] { return serve::delete_response(responses_, id); });
+}
+
+void Api::response_input_items(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange, [this, id = response_id(request), query = request.query] {
+    return input_item_list(responses_, id, query);
+  });
+}
+
+void Api::cancel_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange, [this, id = response_id(request)]() -> std::string {
+    serve::cancel_response(responses_, id);
+  });
+}
+
+void Api::response_input_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  answer_on_worker(request, exchange, [this, body = request.body] {
+    GenerationJob job = read(kResponses, body);
+    const size_t num_tokens = apply_template("input", job).size();
+    return json_text({{"object", "response.input_tokens"}, {"input_tokens", num_tokens}});
+  });
 }
 
 void Api::web_page(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {

@@ -11,6 +11,7 @@
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/protocols/generation.h"
 #include "attend/serve/protocols/health_probe.h"
+#include "attend/serve/protocols/responses/response_store.h"
 #include "attend/serve/protocols/service.h"
 #include "attend/text/chat_template/chat_template.h"
 
@@ -46,15 +47,22 @@ class Api : public Service {
   void stop_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void metrics(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void delete_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void response_input_items(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void cancel_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void response_input_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void web_page(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
 
   void generate(const Endpoint& endpoint, const HttpRequest& request,
                 const std::shared_ptr<Exchange>& exchange);
   void log_request(const Generation& ended, int status, const std::string& path,
                    const std::string& traceparent) const;
-  // Reads the body and applies the chat template. Runs on a worker thread.
-  GenerationJob prepare(const Endpoint& endpoint, const std::string& body) const;
-  // Submits the job to the engine, after its grammar, if any, has been compiled. Runs on a worker thread.
+  // Reads a body. Runs on a worker thread, like the next functions.
+  GenerationJob read(const Endpoint& endpoint, const std::string& body);
+  // Reads the body and applies the chat template.
+  GenerationJob prepare(const Endpoint& endpoint, const std::string& body);
+  // Submits the job to the engine, after its grammar, if any, has been compiled.
   void submit(GenerationJob job, const std::shared_ptr<Generation>& generation);
   // Job with a grammar that is being compiled.
   struct GrammarJob {
@@ -77,6 +85,7 @@ class Api : public Service {
   std::optional<ChatTemplate> chat_;
   ChatFormats formats_;
   SamplingDefaults defaults_;
+  ResponseStore responses_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   GrammarCompiler grammars_;  // destroyed first of those above, since it calls back
   HealthProbe health_;

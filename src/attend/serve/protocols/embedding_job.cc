@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <bit>
 #include <cmath>
-#include <cstdint>
-#include <cstring>
 #include <iterator>
+
+#include "attend/serve/json/base64.h"
 
 namespace attend::serve {
 namespace {
@@ -16,15 +15,7 @@ constexpr size_t kMaxInputs = 2048;  // OpenAI's limit
 
 void add_base64(const std::vector<float>& vector, std::string& out) {
   static_assert(std::endian::native == std::endian::little);
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  const auto* const bytes = reinterpret_cast<const unsigned char*>(vector.data());
-  const size_t num_bytes = vector.size() * sizeof(float);
-  for (size_t i = 0; i < num_bytes; i += 3) {
-    const auto byte = [&](size_t at) { return at < num_bytes ? uint32_t{bytes[at]} : 0u; };
-    const uint32_t group = byte(i) << 16 | byte(i + 1) << 8 | byte(i + 2);
-    for (size_t digit = 0; digit < 4; ++digit)
-      out += i + digit > num_bytes ? '=' : kDigits[group >> (18 - 6 * digit) & 63];
-  }
+  append_base64({reinterpret_cast<const char*>(vector.data()), vector.size() * sizeof(float)}, out);
 }
 
 // Appends the shortest digits that parse to the same float32, or null for values that JSON cannot represent.

@@ -10,6 +10,8 @@
 
 namespace attend::serve {
 
+class ResponseStore;
+
 struct Endpoint {
   std::string_view path;
   std::string_view id_prefix;
@@ -22,15 +24,18 @@ struct Endpoint {
   bool shows_stop_token;            // logprobs include a stop token, which is not part of the text
   // `job` outlives the writer.
   std::unique_ptr<ReplyWriter> (*make_writer)(const ReplyHead& head, const GenerationJob& job);
+  // Replaces ids of stored items in a body, before read(); null: the body has none. Throws ApiError.
+  void (*expand)(Json& body, ResponseStore& store) = nullptr;
 };
 
 // Anthropic's endpoint.
 extern const Endpoint kMessages;
 // OpenAI's endpoints.
-extern const Endpoint kChatCompletions, kCompletions;
+extern const Endpoint kChatCompletions, kCompletions, kResponses;
 // SGLang's endpoint.
 extern const Endpoint kGenerate;
 
-inline constexpr const Endpoint* kEndpoints[] = {&kChatCompletions, &kCompletions, &kGenerate, &kMessages};
+inline constexpr const Endpoint* kEndpoints[] = {&kChatCompletions, &kCompletions, &kResponses, &kGenerate,
+                                                 &kMessages};
 
 }  // namespace attend::serve

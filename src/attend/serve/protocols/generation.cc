@@ -65,6 +65,23 @@ void count_reasoning(Choice& choice, size_t num_tokens, std::span<const AnswerDe
   choice.num_unread_tokens = 0;
 }
 
+// Assigns the new logprobs to the text of the new parts, and drops them if the parts have none. Tokens
+// without a part belong to the next part, or to the last one at the end.
+void assign_logprobs(Choice& choice, std::span<const AnswerDelta> deltas) {
+  const auto& blocks = choice.answer->blocks();
+  size_t block = Choice::kNoBlock;
+  if (deltas.empty()) {
+    if (choice.finish_reason == FinishReason::kNone) return;
+    if (!blocks.empty() && blocks.back().kind == AnswerPart::Kind::kText) block = blocks.size() - 1;
+  }
+  for (const AnswerDelta& delta : deltas)
+    if (delta.part.kind == AnswerPart::Kind::kText) {
+      block = delta.block;
+      break;
+    }
+  choice.logprob_blocks.resize(choice.logprobs.size(), block);
+}
+
 }  // namespace
 
 void OutputCopies::add(size_t choice, const RequestOutput& output) {
@@ -356,17 +373,22 @@ void Generation::on_output(const OutputCopy& output) {
                                                                   : End::kCut;
     deltas = choice.answer->push(output.text, end);
     count_reasoning(choice, output.token_ids.size(), deltas);
+    if (job_.params.logprobs) assign_logprobs(choice, deltas);
   }
   if (job_.stream) stream(index, std::string_view(choice.text).substr(num_sent), deltas);
   if (output.finish_reason == FinishReason::kNone || --num_left_ > 0) return;
   built_.ends = true;
-  if (job_.stream) return writer_->add_last_events(choices_, built_.events);
+  if (job_.stream) {
+    writer_->add_last_events(choices_, built_.events);
+    return writer_->keep(choices_);
+  }
   for (const Choice& each : choices_)
     if (each.finish_reason == FinishReason::kError) {
       built_.error = ApiError{500, each.message, {}, "generation_failed"};
       return;
     }
   built_.reply = writer_->reply(choices_);
+  writer_->keep(choices_);
 }
 
 void Generation::stream(size_t index, std::string_view text, std::span<const AnswerDelta> deltas) {

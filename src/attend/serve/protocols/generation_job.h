@@ -46,6 +46,8 @@ struct MessageOptions {
   bool has_answer = true;  // false: only the prompt is computed
 };
 
+struct ResponseRequest;
+
 struct GenerationJob {
   std::string model;  // empty: not given
   std::string rid;    // the client's id; empty: none
@@ -59,7 +61,8 @@ struct GenerationJob {
   // been applied.
   std::string variables;
   bool add_generation_prompt = true;
-  std::string continued;  // chat: content of the last message, which the model continues; empty: none
+  std::string continued;        // chat: content of the last message, which the model continues; empty: none
+  bool drops_messages = false;  // chat: the oldest messages are dropped if the prompt exceeds the context
   SamplingParams params;
   std::optional<RequestedGrammar> grammar;
   std::shared_ptr<TokenMask> mask;  // mask of the grammar after it is compiled; each prompt gets its own copy
@@ -69,6 +72,7 @@ struct GenerationJob {
   bool include_usage = false;     // an extra chunk at the end
   bool continuous_usage = false;  // in each chunk
   bool echo = false;
+  std::shared_ptr<ResponseRequest> response;  // /v1/responses: more fields of the request
   // /generate: first prompt token with logprobs, and whether logprobs include the tokens' text.
   std::optional<int> logprob_start;
   bool logprob_text = false;

@@ -4,6 +4,18 @@
 #include "attend/text/tokenizer/utf8.h"
 
 namespace attend::serve {
+namespace {
+
+// `token`: a ShownToken or a LikelyToken.
+template <class Token>
+void add_fields(const Token& token, JsonText& json) {
+  json.key("token").text(token.text).key("bytes").begin_array();
+  for (const char byte : token.bytes.value_or(token.text)) json.integer(static_cast<unsigned char>(byte));
+  json.end_array().key("logprob");
+  add_logprob(token.logprob, json);
+}
+
+}  // namespace
 
 size_t num_chars(const ShownToken& token) {
   return token.num_chars.value_or(tokenizer::num_chars(token.text));
@@ -36,6 +48,18 @@ void add_matched_stop(const Choice& choice, JsonText& json) {
     json.integer(*choice.matched_token);
   else
     json.null();
+}
+
+void add_token(const ShownToken& token, JsonText& json) {
+  json.begin_object();
+  add_fields(token, json);
+  json.key("top_logprobs").begin_array();
+  for (const LikelyToken& top : token.top) {
+    json.begin_object();
+    add_fields(top, json);
+    json.end_object();
+  }
+  json.end_array().end_object();
 }
 
 void add_logprob(const std::optional<float>& logprob, JsonText& json) {

@@ -2,6 +2,7 @@
 // events.
 #pragma once
 
+#include <cstdint>
 #include <ctime>
 #include <memory>
 #include <optional>
@@ -39,6 +40,9 @@ struct Choice {
   std::string message;                 // message of an error or an abort
   double seconds = 0.0;                // since the request arrived
   std::shared_ptr<ChatAnswer> answer;  // parsed answer of a chat; null: text only
+  // Blocks of `answer` that the first tokens of `logprobs` belong to; kNoBlock: reasoning, calls and tags.
+  std::vector<size_t> logprob_blocks;
+  static constexpr size_t kNoBlock = SIZE_MAX;
 
   // Marks all logprobs as sent.
   void count_logprobs_as_sent();
@@ -72,6 +76,8 @@ class ReplyWriter {
   virtual void add_events(const Update& update, Choice& choice, std::string& events) = 0;
   // Appends the last events of the stream, after those of all choices.
   virtual void add_last_events(std::span<const Choice> choices, std::string& events) const = 0;
+  // Keeps the completions for later requests. Called after reply() or add_last_events().
+  virtual void keep(std::span<const Choice>) {}
   // Appends the last events of a stream that failed.
   virtual void add_failure(const ApiError& error, std::string& events);
 };
@@ -83,6 +89,8 @@ inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 
 // Writes the string or token that ended the choice, in SGLang's format, or null.
 void add_matched_stop(const Choice& choice, JsonText& json);
+// Writes a token with its bytes and the likeliest tokens, in OpenAI's format.
+void add_token(const ShownToken& token, JsonText& json);
 // Writes the value, or null for none.
 void add_logprob(const std::optional<float>& logprob, JsonText& json);
 // Returns the number of characters of the answer that the token covers.

@@ -18,11 +18,7 @@ constexpr size_t kMaxCompletions = 4096;              // per request, over all i
 constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions
 
 // Fields that would change the answer and are not supported.
-struct MissingField {
-  const char* key;
-  const char* why;
-};
-constexpr MissingField kMissing[] = {
+constexpr RefusedField kMissing[] = {
     {"stop_regex", "not supported; use stop"},
     {"bad_words", "not supported; use logit_bias"},
     {"allowed_token_ids", "not supported; use logit_bias"},
@@ -132,10 +128,14 @@ size_t param_bytes(const SamplingParams& params) {
 
 }  // namespace
 
-void reject_unsupported_fields(const Fields& fields) {
-  for (const auto& [key, why] : kMissing)
+void reject_fields(const Fields& fields, std::span<const RefusedField> refused) {
+  for (const auto& [key, why] : refused)
     if (const Json* value = fields.find(key); value && !is_neutral(*value))
       reject_unsupported(fields.name(key), why);
+}
+
+void reject_unsupported_fields(const Fields& fields) {
+  reject_fields(fields, kMissing);
   for (const char* key : kWithoutEffect) fields.find(key);
   if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
     reject_unsupported("modalities", "only [\"text\"] is supported");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 
 #include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/generation_job.h"
@@ -20,6 +21,12 @@ void read_request(const Fields& fields, GenerationJob& job);
 void read_sampling(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job);
 // Reads the first of these keys that is present.
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job);
+// Field that is refused unless its value means the default: false, 0, "", [] or {}.
+struct RefusedField {
+  const char* key;
+  const char* why;
+};
+void reject_fields(const Fields& fields, std::span<const RefusedField> refused);
 // Rejects fields that would change the answer and are not supported.
 void reject_unsupported_fields(const Fields& fields);
 // Rejects a request with too many completions or parameters.

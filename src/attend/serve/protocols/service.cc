@@ -32,6 +32,15 @@ std::optional<std::string_view> bearer_token(std::string_view authorization) {
   return authorization.substr(std::min(token, authorization.size()));
 }
 
+bool matches(std::string_view pattern, std::string_view path) {
+  const size_t star = pattern.find('*');
+  if (star == pattern.npos) return pattern == path;
+  if (!path.starts_with(pattern.substr(0, star))) return false;
+  path.remove_prefix(star);
+  const size_t end = std::min(path.find('/'), path.size());
+  return end > 0 && path.substr(end) == pattern.substr(star + 1);
+}
+
 // Response that a worker has prepared.
 struct PreparedResponse : ReadyHandler {
   PreparedResponse(std::shared_ptr<Exchange> exchange, const HttpRequest& request)
@@ -83,8 +92,9 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
   const std::string_view path = model_by_id ? "/v1/models" : std::string_view(request.path);
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string allowed;
+  const bool is_exact = std::ranges::any_of(routes_, [&](const Route& route) { return route.path == path; });
   for (const Route& route : routes_) {
-    if (route.path != path) continue;
+    if (is_exact ? route.path != path : !matches(route.path, path)) continue;
     if (route.method == method) {
       check_key(route.needs, request);
       return route.answer(request, exchange);
@@ -112,7 +122,7 @@ std::string Service::similar_path(std::string_view path) const {
   if (single.starts_with("/v1/")) candidates.push_back(single.substr(3));
   for (const std::string& candidate : candidates)
     for (const Route& route : routes_)
-      if (route.path == candidate) return candidate;
+      if (matches(route.path, candidate)) return candidate;
   return {};
 }
 

@@ -17,6 +17,7 @@
 #include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/errors.h"
 #include "attend/serve/protocols/metrics_text.h"
+#include "attend/serve/protocols/responses/response_store.h"
 
 namespace attend::serve {
 
@@ -28,6 +29,7 @@ struct ApiOptions {
   int max_queued_requests = 0;            // 0: no limit
   MetricNames metric_names = MetricNames::kSglang;
   bool log_requests = false;
+  ResponseStoreLimits stored_responses;
 };
 
 // Used on the I/O thread, except for work that is passed to worker threads.
@@ -46,6 +48,7 @@ class Service : public Drainable {
  protected:
   // Key that a path requires.
   enum class Needs { kNothing, kKey, kAdminKey };
+  // `path`: a * stands for a segment that is not empty.
   struct Route {
     std::string_view method, path;
     Needs needs;

@@ -39,28 +39,9 @@ void add_end(const Choice& choice, JsonText& json) {
   add_matched_stop(choice, json);
 }
 
-// `token`: a ShownToken or a LikelyToken.
-template <class Token>
-void add_chat_token(const Token& token, JsonText& json) {
-  json.key("token").text(token.text).key("bytes").begin_array();
-  for (const char byte : token.bytes.value_or(token.text)) json.integer(static_cast<unsigned char>(byte));
-  json.end_array().key("logprob");
-  add_logprob(token.logprob, json);
-}
-
 void add_chat_logprobs(std::span<const ShownToken> tokens, JsonText& json) {
   json.begin_object().key("content").begin_array();
-  for (const ShownToken& token : tokens) {
-    json.begin_object();
-    add_chat_token(token, json);
-    json.key("top_logprobs").begin_array();
-    for (const LikelyToken& top : token.top) {
-      json.begin_object();
-      add_chat_token(top, json);
-      json.end_object();
-    }
-    json.end_array().end_object();
-  }
+  for (const ShownToken& token : tokens) add_token(token, json);
   json.end_array().key("refusal").null().end_object();
 }
 
