@@ -92,6 +92,13 @@ def test_startup_log_lines():
     assert re.search(r"weights: 100% of [\d.]+ MB after [\d.]+ s", log) and "ready at http" in log
 
 
+def test_model_without_a_tokenizer_is_reported_at_start():
+    server = Server(model=ROOT / "tests/goldens/llama-gqa4-hd32")
+    log = "".join(server.log)
+    server.stop()
+    assert "warning: " in log and "no tokenizer.json: requests with texts are rejected" in log
+
+
 def test_api_keys_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("ATTEND_API_KEY", "secret")
     server = Server()

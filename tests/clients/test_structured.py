@@ -5,6 +5,7 @@ matches only because other tokens are masked."""
 import json
 import os
 import re
+import subprocess
 import time
 import urllib.error
 import urllib.request
@@ -15,7 +16,7 @@ import openai
 import pydantic
 import pytest
 
-from conftest import ANSWER, QUESTION, Server
+from conftest import ANSWER, BINARY, MODEL, QUESTION, Server
 
 # Hostile schemas: rejected with a reason within the time limit.
 HOSTILE = {
@@ -150,6 +151,14 @@ def test_slow_grammar_does_not_block_other_requests():
             assert time.monotonic() < deadline
     code, rest = server.stop()
     assert code == 0, rest
+
+
+def test_command_accepts_a_schema_or_its_file(tmp_path):
+    schema = '{"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"], "additionalProperties": false}'
+    (tmp_path / "schema.json").write_text(schema)
+    for value in (schema, str(tmp_path / "schema.json")):
+        run = subprocess.run([BINARY, "generate", "-m", MODEL, "-p", "sun", "--json-schema", value], capture_output=True, text=True)
+        assert json.loads(run.stdout)["a"] in (1, 2), run.stderr
 
 
 def test_missing_packages_are_named(monkeypatch):

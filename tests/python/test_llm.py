@@ -246,6 +246,22 @@ def test_options_accept_names_of_vllm_and_sglang():
             assert engine.submit(PROMPTS[0], {"max_tokens": 1}).result().num_cached_tokens == 0
 
 
+def test_models_of_the_hugging_face_cache_are_found_by_name(tmp_path, monkeypatch):
+    folder = tmp_path / "hub" / "models--acme--tiny"
+    for name in ("refs", "snapshots"):
+        (folder / name).mkdir(parents=True)
+    (folder / "refs" / "main").write_text("0123abc")
+    (folder / "snapshots" / "0123abc").symlink_to(MODEL)
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    with attend.LLM("acme/tiny", device="cpu").engine as engine:
+        assert engine.model == str(folder / "snapshots" / "0123abc")
+        assert engine.submit(PROMPTS[0], {"max_tokens": 1}).result().outputs[0].token_ids
+    with pytest.raises(attend.Error, match="acme/large: no such directory.*hf download acme/large"):
+        attend.LLM("acme/large")
+
+
 def test_options_of_gpus_are_ignored_on_a_cpu_with_a_warning():
     with pytest.warns(UserWarning, match="mem_fraction_static: ignored; only for GPUs"):
         attend.LLM(MODEL, device="cpu", gpu_memory_utilization=0.9).engine.close()

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/checkpoint/model_folder.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/help/command_help.h"
 #include "attend/cli/options/engine_options.h"
@@ -186,6 +188,12 @@ EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engin
           .max_input_tokens = engine.context_length};
 }
 
+void warn_without_tokenizer(const Tokenizer* tokenizer, const std::filesystem::path& model) {
+  if (tokenizer == nullptr)
+    log_warning(model.string(), ": no tokenizer.json", note_on_missing(MissingFile::kTokenizer, model),
+                ": requests with texts are rejected, those with token ids are answered");
+}
+
 void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, StartupLog& start,
                     EngineBars& bars) {
   serve::ServeEmbeddingOptions embedding{.embedder = to_embedder_config(app, options.engine),
@@ -197,6 +205,7 @@ void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, Sta
   embedding.on_ready = [&](const std::string& address, const AsyncEmbedder& embedder) {
     bars.clear();
     print_start(embedder.info());
+    warn_without_tokenizer(embedder.tokenizer(), options.api.model_path);
     log_info(fmt::format("ready at {} after {:.2f} s", address, start.seconds()));
   };
   serve::serve_embeddings(embedding);
@@ -216,10 +225,7 @@ int run_serve(const CLI::App& app, const ServeFlags& flags) {
   options.on_ready = [&](const std::string& address, const AsyncEngine& engine) {
     bars.clear();
     print_start(engine.info());
-    if (engine.tokenizer() == nullptr)
-      log_warning(flags.engine.model_path, ": no tokenizer.json",
-                  note_on_missing(MissingFile::kTokenizer, flags.engine.model_path),
-                  ": requests with texts are rejected, those with token ids are answered");
+    warn_without_tokenizer(engine.tokenizer(), options.api.model_path);
     log_info(fmt::format("ready at {} after {:.2f} s", address, start.seconds()));
   };
   serve::serve(options);
