@@ -31,7 +31,10 @@ from golden_configs import (
     qwen2,
     qwen2_5_vl,
     qwen3,
+    qwen3_5,
+    qwen3_5_text,
     qwen3_moe,
+    qwen3_next,
     qwen3_vl,
     seed_oss,
     wide,
@@ -1184,5 +1187,58 @@ CASES = {
             blocks=(128, 128),
             name="weight_scale_inv",
         ),
+    ),
+    # Gated delta net; projections are grouped by key head, and two value heads share a key head. q has an output gate.
+    "qwen3-next-grouped": Case(qwen3_next(), lengths=(1, 3, 65, 130)),
+    # Layer 1 is dense, one value head per key head, full attention first; weights in bf16, A_log in float32.
+    "qwen3-next-some-dense": Case(
+        qwen3_next(
+            num_hidden_layers=3,
+            linear_num_value_heads=2,
+            linear_conv_kernel_dim=3,
+            layer_types=["full_attention", "linear_attention", "linear_attention"],
+            mlp_only_layers=[1],
+            norm_topk_prob=False,
+            rope_scaling=None,
+            partial_rotary_factor=0.5,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 2, 63, 64),
+    ),
+    # Rows of the projections are not grouped; three value heads share a key head.
+    "qwen3-5-nested": Case(
+        qwen3_5(
+            "Qwen3_5ForConditionalGeneration",
+            "qwen3_5",
+            num_hidden_layers=4,
+            linear_num_value_heads=6,
+        ),
+        lengths=(1, 7, 64, 129),
+    ),
+    # The text model alone, tied; layer_types instead of an interval.
+    "qwen3-5-text-tied": Case(
+        qwen3_5_text(
+            "Qwen3_5ForCausalLM",
+            "qwen3_5_text",
+            num_hidden_layers=3,
+            tie_word_embeddings=True,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+        ),
+        lengths=(1, 2, 33, 65),
+    ),
+    # Experts in one tensor, output features first.
+    "qwen3-5-moe-fused": Case(
+        qwen3_5(
+            "Qwen3_5MoeForConditionalGeneration",
+            "qwen3_5_moe",
+            num_hidden_layers=4,
+            intermediate_size=None,
+            num_experts=8,
+            num_experts_per_tok=3,
+            moe_intermediate_size=24,
+            shared_expert_intermediate_size=20,
+        ),
+        lengths=(1, 17, 66, 128),
     ),
 }

@@ -274,6 +274,62 @@ def qwen3_vl(architecture, model_type, **text_changes):
     )
 
 
+# Sizes of the linear-attention layers of Qwen3-Next and Qwen3.5: values are wider than keys.
+GATED_DELTA = {
+    "linear_conv_kernel_dim": 4,
+    "linear_key_head_dim": 16,
+    "linear_value_head_dim": 24,
+    "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4,
+    "head_dim": 32,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6,
+}
+
+
+def qwen3_next(**changes):
+    """Layers 0 to 2 are linear attention by default, layer 3 has full attention."""
+    return config_of(
+        "Qwen3NextForCausalLM",
+        "qwen3_next",
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=24,
+        shared_expert_intermediate_size=20,
+        **GATED_DELTA | {"num_hidden_layers": 4} | changes,
+    )
+
+
+def qwen3_5_text(architecture, model_type, **changes):
+    return config_of(
+        architecture,
+        model_type,
+        rope_theta=None,
+        rope_parameters={
+            "mrope_interleaved": True,
+            "mrope_section": [2, 1, 1],
+            "partial_rotary_factor": 0.25,
+            "rope_theta": 100000.0,
+            "rope_type": "default",
+        },
+        **GATED_DELTA | changes,
+    )
+
+
+def qwen3_5(architecture, model_type, **text_changes):
+    """Qwen3.5 as published, with its vision tower."""
+    return multimodal(
+        architecture,
+        model_type,
+        qwen3_5_text("", model_type + "_text", **text_changes),
+        QWEN_VISION
+        | {"model_type": model_type + "_vision", "out_hidden_size": 32, "num_position_embeddings": 4},
+        **QWEN_IMAGE_TOKENS,
+        tie_word_embeddings=False,
+    )
+
+
 def qwen2_5_vl(**changes):
     """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(

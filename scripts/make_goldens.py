@@ -55,13 +55,19 @@ def random_weight(name, shape, config, generator):
     """
     noise = torch.randn(shape, generator=generator)
     gemma = config.model_type.startswith("gemma")
-    if name.endswith("e_score_correction_bias"):
+    zero_centered = gemma or config.model_type.startswith(ZERO_CENTERED)
+    # Rates and steps of published models: a recurrent state outlives a prompt.
+    if name.endswith("A_log"):
+        return torch.empty(shape).uniform_(0.05, 2.0, generator=generator).log()
+    if name.endswith("dt_bias"):
+        return torch.empty(shape).uniform_(-7.0, -2.3, generator=generator).exp().expm1().log()
+    if name.endswith(("e_score_correction_bias", "expert_bias")):
         return 0.2 * noise
     if name.endswith("bias"):
         return 0.5 * noise
-    # Gemma stores norm weights minus 1.
-    stored_one = 0.0 if gemma else 1.0
-    if name.endswith(("q_norm.weight", "k_norm.weight")):
+    # Norm weights minus 1, except those of gated norms.
+    stored_one = 0.0 if zero_centered and not name.endswith("linear_attn.norm.weight") else 1.0
+    if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
         return stored_one + 0.4 + 0.3 * noise
     if name.endswith("norm.weight"):
         return stored_one + 0.3 * noise
@@ -72,11 +78,17 @@ def random_weight(name, shape, config, generator):
     # Same magnitude as the scores.
     if name.endswith("sinks"):
         return 2.0 * noise
-    sharp = ("q_proj.weight", "q_b_proj.weight", "k_proj.weight", "mlp.gate.weight", "router.weight")
+    sharp = ("q_proj.weight", "q_b_proj.weight", "k_proj.weight", ".gate.weight", "router.weight")
     gain = 1.5 if name.endswith(sharp) else 1.0
     # Experts that share a tensor have their input features first.
     in_features = shape[-2] if len(shape) == 3 and config.model_type in FUSED_EXPERTS else shape[-1]
     return gain * noise / math.sqrt(in_features)
+
+
+# Begins of model types that store norm weights minus 1, like Gemma.
+ZERO_CENTERED = ("qwen3_next", "qwen3_5")
+# Ends of names of parameters that are float32 in files of any dtype.
+IN_FLOAT32 = ("A_log", "dt_bias")
 
 
 def stored_name(name, prefixes):
@@ -91,9 +103,12 @@ def stored_name(name, prefixes):
 FUSED_EXPERTS = ("gpt_oss", "llama4_text")
 # The same, but with input features first in the file and output features first in memory.
 TRANSPOSED_EXPERTS = ("qwen3_vl_moe",)
+# All experts in one tensor, output features first, in the file as in memory.
+STACKED_EXPERTS = ("qwen3_5_moe",)
 # Names in files of the modules that transformers stores as mlp.gate and, for all experts in one tensor, as
 # mlp.experts.gate_up_proj and mlp.experts.down_proj.
 QWEN_NAMES = ("mlp.", "mlp.experts", ("gate_proj", "up_proj", "down_proj"))
+LFM2_NAMES = ("feed_forward.", "feed_forward.experts", ("w1", "w3", "w2"))
 MIXTRAL_NAMES = ("block_sparse_moe.", "block_sparse_moe.experts", ("w1", "w3", "w2"))
 EXPERT_NAMES = {
     "deepseek_v2": QWEN_NAMES,
@@ -101,15 +116,17 @@ EXPERT_NAMES = {
     "dots1": QWEN_NAMES,
     "glm4_moe": QWEN_NAMES,
     "glm4_moe_lite": QWEN_NAMES,
+    "lfm2_moe": LFM2_NAMES,
     "minimax_m2": MIXTRAL_NAMES,
     "mixtral": MIXTRAL_NAMES,
     "olmoe": QWEN_NAMES,
     "qwen3_moe": QWEN_NAMES,
+    "qwen3_next": QWEN_NAMES,
 }
 
 
 def has_experts(config):
-    return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS)
+    return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS, *STACKED_EXPERTS)
 
 
 def published_tensors(name, weight, config):
@@ -119,11 +136,12 @@ def published_tensors(name, weight, config):
     if config.model_type not in EXPERT_NAMES:
         return {name: weight}
     mlp, experts, (gate, up, down) = EXPERT_NAMES[config.model_type]
-    if name.endswith("mlp.gate.weight"):
-        return {name.replace("mlp.", mlp): weight}
-    if ".mlp.experts." not in name:
+    module = "feed_forward." if config.model_type == "lfm2_moe" else "mlp."
+    if name.endswith(module + "gate.weight"):
+        return {name.replace(module, mlp): weight}
+    if f".{module}experts." not in name:
         return {name: weight}
-    layer, fused = name.split(".mlp.experts.")
+    layer, fused = name.split(f".{module}experts.")
     tensors = {}
     for index, expert in enumerate(weight):
         parts = zip((gate, up), expert.chunk(2)) if fused == "gate_up_proj" else [(down, expert)]
@@ -146,11 +164,12 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
     generator = torch.Generator().manual_seed(seed)
     weights = {}
     for name, parameter in skeleton.named_parameters():
-        weight = random_weight(name, tuple(parameter.shape), config, generator).to(dtype)
+        weight = random_weight(name, tuple(parameter.shape), config, generator)
+        weight = weight if name.endswith(IN_FLOAT32) else weight.to(dtype)
         weights |= published_tensors(stored_name(name, prefixes), weight, config)
     # The correction of a router's choice is a buffer, and always float32.
     for name, buffer in skeleton.named_buffers():
-        if name.endswith("e_score_correction_bias"):
+        if name.endswith(("e_score_correction_bias", "expert_bias")):
             correction = random_weight(name, tuple(buffer.shape), config, generator)
             weights[name.replace("mlp.", EXPERT_NAMES[config.model_type][0], 1)] = correction
     for name, shape in extra.items():

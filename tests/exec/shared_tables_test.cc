@@ -39,7 +39,7 @@ class SharedTables {
   explicit SharedTables(int num_executors) {
     const ExecutorConfig config = window_config();
     window_slots_ = make_window_slots(config.storage);
-    groups_ = make_cache_groups(config.model.caches(), rows_, *slots_, window_slots_.get());
+    groups_ = make_cache_groups(config.model.caches(), rows_, *slots_, {.window = window_slots_.get()});
     for (int i = 0; i < num_executors; ++i) {
       executors_.push_back(std::make_unique<ModelExecutor>(
           config, CacheTables{.rows = rows_, .window_slots = window_slots_.get()}));

@@ -28,6 +28,11 @@ void check(const ModelSpec& spec, const MlaSpec& mla) {
   check_rope(spec, mla.rope_set, mla.rope_dim);
 }
 
+void check(const ModelSpec&, const GatedDeltaSpec& delta) {
+  expect(delta.num_k_heads >= 1 && delta.num_v_heads >= 1 && delta.num_v_heads % delta.num_k_heads == 0);
+  expect(delta.head_dim_k >= 1 && delta.head_dim_v >= 1 && delta.conv_kernel >= 2);
+}
+
 // Properties that pools, backends and the decoder rely on.
 void check(const ModelSpec& spec) {
   expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1);

@@ -204,8 +204,10 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
           "Mistral3ForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM", "Olmo2ForCausalLM",
           "Olmo3ForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM",
           "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM",
-          "Qwen3MoeForCausalLM", "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
-          "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM"));
+          "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM", "Qwen3VLForConditionalGeneration",
+          "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
+          "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "RobertaModel", "SeedOssForCausalLM",
+          "SmolLM3ForCausalLM"));
 }
 
 TEST(ReadConfig, RejectsArchitecturesWithoutExactlyOneName) {

@@ -61,7 +61,14 @@ GoldenDriver::GoldenDriver(Model& model, const ModelPlacement& placement, const 
                                                          placement.device, SwaHalf{.full_tokens_ratio = 1.0});
   storage.num_pages = max_reqs * ceil_div(max_len, page_size) + 1;
   window_slots_ = make_window_slots(storage);
-  storage_.emplace(storage, CacheTables{.rows = rows_, .window_slots = window_slots_.get()});
+  if (storage.has_states()) {
+    state_slots_.emplace(rows_.num_rows(), 0);
+    storage.states.num_slots = state_slots_->num_slots();
+    storage.states.dtype = placement.dtype;
+  }
+  storage_.emplace(storage, CacheTables{.rows = rows_,
+                                        .window_slots = window_slots_.get(),
+                                        .state_slots = state_slots_ ? &*state_slots_ : nullptr});
   attention_ = backend.create(
       {.config = config, .request_table = storage_->request_table(), .pool = storage_->kv_pool()});
   model_.prepare(limits);
@@ -183,9 +190,9 @@ Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& h
   batch.cu_seqlen_q = arrays.view(host_batch.cu_seqlen_q);
   batch.positions = arrays.view(host_batch.positions);
   batch.out_slots = arrays.view(host_batch.out_slots);
-  const ModelInput input{.token_ids = arrays.view(host_input.token_ids),
-                         .logit_rows = arrays.view(host_input.logit_rows),
-                         .prompt_lens = arrays.view(host_input.prompt_lens)};
+  ModelInput input{.token_ids = arrays.view(host_input.token_ids),
+                   .logit_rows = arrays.view(host_input.logit_rows),
+                   .prompt_lens = arrays.view(host_input.prompt_lens)};
   const Tensor logits = Tensor::empty({std::ssize(input.logit_rows), model_.spec().vocab_size}, DType::kF32);
   const Tensor computed = gpu_stream_ ? cuda::copy_to(logits, stream_.device) : logits;
   std::vector<std::vector<int32_t>> columns;
@@ -199,6 +206,10 @@ Tensor GoldenDriver::compute(const ForwardBatch& host_batch, const ModelInput& h
                  entries);
     column->set_entries(arrays.view(View<const int32_t>(entries)));
   }
+  const StepStates states = storage_->states();
+  input.states = states.pool;
+  input.state_load_slots = states.load_slots;
+  input.state_save_slots = states.save_slots;
   storage_->write_new_slots({.rows = raw(batch.request_rows),
                              .cu_seqlen_q = batch.cu_seqlen_q,
                              .positions = batch.positions,

@@ -10,6 +10,7 @@
 #include "attend/attention/backend.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/state_slots.h"
 #include "attend/kv/storage/cache_storage.h"
 #include "attend/kv/swa_slots.h"
 #include "attend/model/model.h"
@@ -56,6 +57,7 @@ class GoldenDriver {
   ReqToTokenPool rows_;
   std::unique_ptr<SlotAllocator> slots_;
   std::unique_ptr<SwaSlots> window_slots_;  // null: the model has no layers with a window among others
+  std::optional<StateSlots> state_slots_;   // models with recurrent states
   std::optional<CacheStorage> storage_;
   int widest_window_left_ = 0;  // largest window_left of all layers
   std::unique_ptr<AttentionBackend> attention_;

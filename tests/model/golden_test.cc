@@ -240,6 +240,32 @@ TEST_P(ScaledRowGoldens, ChunkedPrefillNearlyMatchesTransformers) {
   decode_and_end(sequences);
 }
 
+// Models with recurrent states, which are carried over from chunk to chunk.
+class RecurrentGoldens : public Goldens {};
+
+// Chunks of 1 and 2 tokens are shorter than the window of a convolution.
+TEST_P(RecurrentGoldens, OddChunksMatchTransformers) {
+  std::vector<Sequence> sequences = begin_all();
+  for (const int chunk : {1, 2, 1, 60, 1, 2, 1, 1 << 16}) {
+    std::vector<int> num_new;
+    for (const Sequence& sequence : sequences)
+      num_new.push_back(std::min(chunk, sequence.num_prompt - sequence.num_computed));
+    if (std::ranges::max(num_new) > 0) prefill(sequences, num_new);
+  }
+  decode_and_end(sequences);
+}
+
+// A row's state remains in memory when its request ends.
+TEST_P(RecurrentGoldens, RowsAreReusedWithoutTheirFormerState) {
+  for (int round = 0; round < 2; ++round) {
+    std::vector<Sequence> sequences = begin_all();
+    std::vector<int> lengths;
+    for (const Golden& golden : goldens_) lengths.push_back(golden.length());
+    prefill(sequences, lengths);
+    decode_and_end(sequences);
+  }
+}
+
 TEST_P(Goldens, MixedStepsMatchTransformers) {
   std::vector<Sequence> sequences;
   sequences.reserve(goldens_.size());
@@ -320,6 +346,9 @@ constexpr const char* kVariantCases[] = {"gemma-first",
                                          "glm4-moe-plain",
                                          "dots1-groups",
                                          "llama-mqa24-hd16"};
+// Layers with recurrent states.
+constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped", "qwen3-next-some-dense", "qwen3-5-nested",
+                                           "qwen3-5-text-tied", "qwen3-5-moe-fused"};
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
@@ -345,6 +374,14 @@ INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
 INSTANTIATE_TEST_SUITE_P(Variants, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kVariantCases),
                                           testing::Values(16), testing::Values(kOnCpu, kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Recurrent, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kRecurrentCases),
+                                          testing::Values(1, 16), testing::Values(kOnCpu, kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Recurrent, RecurrentGoldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kRecurrentCases),
+                                          testing::Values(16), testing::Values(kOnCpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(VariantsOnGpu, Goldens,
                          testing::Combine(testing::Values("fa3"), testing::ValuesIn(kVariantCases),

@@ -270,6 +270,14 @@ void print_start(const EngineInfo& info) {
   if (info.swa_pool_slots > 0)
     log_info(fmt::format("KV pool of sliding-window layers: {} tokens in {}", info.swa_pool_slots,
                          counted(info.swa_pool_slots / info.page_size, "page")));
+  if (target.state_bytes > 0)
+    log_info(fmt::format(
+        "recurrent states: {} and {} of {:.1f} MB each, {:.1f} MB{}",
+        counted(info.limits.max_reqs, "request"), counted(info.num_state_snapshots, "snapshot"),
+        static_cast<double>(target.state_bytes) / 1e6, static_cast<double>(target.state_pool_bytes) / 1e6,
+        info.num_state_snapshots == 0 ? ""
+                                      : fmt::format("; a snapshot every {} of a prompt",
+                                                    counted(info.state_snapshot_interval, "token"))));
   log_info(fmt::format("schedule: {}, steps of up to {}{}", to_string(info.schedule_policy),
                        counted(info.limits.max_tokens, "new token"),
                        info.overlap_schedule ? ", each scheduled while the one before is computed" : ""));

@@ -6,6 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/model_folder.h"
@@ -22,6 +23,7 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/state_slots.h"
 
 namespace attend {
 namespace {
@@ -49,6 +51,9 @@ std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, c
         std::make_unique<ModelExecutor>(std::move(config), tables, std::exchange(weights, nullptr), trace));
   return std::make_unique<Executors>(std::move(executors));
 }
+
+// Distance of the positions at which the state of an answer is saved, at least.
+constexpr int kAnswerInterval = 64;
 
 // Returns the bytes of the longest token, special tokens included.
 size_t longest_token(const Tokenizer& tokenizer) {
@@ -87,8 +92,11 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(info_.page_size, resolved.num_pages);
   window_slots_ = make_window_slots(resolved.executors.front().storage);
+  if (model_spec_.has_states())
+    state_slots_ = std::make_unique<StateSlots>(rows_->num_rows(), info_.num_state_snapshots);
   executors_ =
-      make_executors(std::move(resolved.executors), {.rows = *rows_, .window_slots = window_slots_.get()},
+      make_executors(std::move(resolved.executors),
+                     {.rows = *rows_, .window_slots = window_slots_.get(), .state_slots = state_slots_.get()},
                      std::move(weights), trace_.get());
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
@@ -98,7 +106,14 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   warn_about_token_ids(config.model_path);
   memory_ = std::make_unique<RequestMemory>(
       info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      make_cache_groups(model_spec_.caches(), *rows_, *slots_, window_slots_.get()));
+      make_cache_groups(
+          model_spec_.caches(), *rows_, *slots_,
+          {.window = window_slots_.get(),
+           .states = state_slots_.get(),
+           .state_options = {.page_size = info_.page_size,
+                             .grid = info_.page_size,
+                             .interval = std::max(info_.page_size, info_.state_snapshot_interval),
+                             .answer_interval = round_up(kAnswerInterval, info_.page_size)}}));
   drafter_ = make_drafter(info_.speculation);
   scheduler_ = std::make_unique<Scheduler>(
       info_.limits, *memory_, config.schedule,

@@ -30,6 +30,7 @@ struct ScheduledStep;
 class SlotAllocator;
 class StepRunner;
 class StepTrace;
+class StateSlots;
 class SwaSlots;
 
 // Error for a prompt that leaves no room in the context for an output token.
@@ -46,8 +47,11 @@ struct EngineInfo {
   size_t max_token_bytes = 0;  // of the tokenizer's longest token; 0: there is no tokenizer
   BatchLimits limits;
   int page_size = 0;
-  int pool_slots = 0;                          // without the padding page
-  int swa_pool_slots = 0;                      // slots of the window half; 0: no window half
+  int pool_slots = 0;      // without the padding page
+  int swa_pool_slots = 0;  // slots of the window half; 0: no window half
+  // Models with recurrent layers: snapshots of states for the prefix cache, and the distance of those in a
+  // prompt, in tokens.
+  int num_state_snapshots = 0, state_snapshot_interval = 0;
   std::optional<EvictionPolicy> prefix_cache;  // none: requests share no prefixes
   SpeculativeOptions speculation;              // with resolved sizes
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
@@ -195,7 +199,8 @@ class Engine {
   std::unique_ptr<StepTrace> trace_;
   std::unique_ptr<ReqToTokenPool> rows_;
   std::unique_ptr<SlotAllocator> slots_;
-  std::unique_ptr<SwaSlots> window_slots_;  // null: layers with a window keep all tokens
+  std::unique_ptr<SwaSlots> window_slots_;   // null: layers with a window keep all tokens
+  std::unique_ptr<StateSlots> state_slots_;  // null: the model has no recurrent states
   std::unique_ptr<Executors> executors_;
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Drafter> drafter_;  // null: no speculation

@@ -49,6 +49,12 @@ struct EngineConfig {
   // at most 1.
   double swa_full_tokens_ratio = 0.8;
   bool disable_hybrid_swa_memory = false;
+  // Models with recurrent layers: memory of snapshots of their states per byte of the KV pool; the maximum
+  // number of states, of running requests and snapshots (0: by the ratio); and the distance of snapshots in
+  // prompts, in tokens (0: a snapshot has at most the bytes of the K/V of these tokens).
+  double mamba_full_memory_ratio = 0.9;
+  int max_mamba_cache_size = 0;
+  int state_snapshot_interval = 0;
   double mem_fraction_static = 0.85;  // GPUs: share of the memory for weights and KV pool
   // GPUs: decode steps are padded to one of these batch sizes and replayed from CUDA graphs, unless this is
   // disabled. Empty: default sizes up to cuda_graph_max_bs.

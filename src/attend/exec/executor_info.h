@@ -33,8 +33,10 @@ struct ExecutorInfo {
                                 // that saves at least this number of key reads; 0: never.
   int64_t cascade_min_keys = 0;
   size_t pool_bytes = 0;
-  size_t kv_token_bytes = 0;   // K/V of one token, sum over all layers
-  size_t workspace_bytes = 0;  // of the attention backends
+  size_t kv_token_bytes = 0;    // K/V of one token, sum over all layers
+  size_t state_bytes = 0;       // recurrent states of one request, or of a snapshot; 0: the model has none
+  size_t state_pool_bytes = 0;  // states of all requests and snapshots
+  size_t workspace_bytes = 0;   // of the attention backends
   // After the weights are loaded.
   size_t weight_bytes = 0;
   size_t expert_bytes = 0;  // part of weight_bytes that belongs to experts; a token uses only a few experts

@@ -136,7 +136,12 @@ void ModelExecutor::queue_model() {
   attention_->plan(batch, stream_);
   const auto num_rows = std::ssize(arrays_->model_input().logit_rows);
   const TensorView logits = num_rows > 0 ? logits_.view().slice(0, 0, num_rows) : TensorView();
-  model_->forward(arrays_->model_input(), batch, *attention_, logits, stream_);
+  ModelInput input = arrays_->model_input();
+  const StepStates states = storage_->states();
+  input.states = states.pool;
+  input.state_load_slots = states.load_slots;
+  input.state_save_slots = states.save_slots;
+  model_->forward(input, batch, *attention_, logits, stream_);
 }
 
 TensorView ModelExecutor::logits_of(int first_token, int num_tokens) {

@@ -36,6 +36,7 @@
 #include "attend/kv/allocator.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/state_slots.h"
 #include "attend/kv/swa_slots.h"
 #include "attend/tensor/tensor.h"
 
@@ -127,10 +128,32 @@ std::unique_ptr<CacheGroup> make_paged_group(ReqToTokenPool& rows, SlotAllocator
 std::unique_ptr<CacheGroup> make_window_group(const ReqToTokenPool& rows, SwaSlots& window_slots,
                                               int window_left);
 
-// Makes the groups of a model's layers. `window_slots`: slots of a pool with a window half; null:
-// sliding-window layers keep all tokens.
+// Positions of snapshots, in tokens. All are multiples of the page size and of the grid.
+struct StateGroupOptions {
+  int page_size = 1;
+  int grid = 1;             // chunks of prompts end at its multiples
+  int interval = 1;         // a prompt's states at its multiples are saved
+  int answer_interval = 1;  // the last state of an answer at its multiples is saved
+};
+
+// Makes the group of layers with recurrent states: one state per row, and snapshots of positions. It saves
+// the last state at which the same prompt can resume, the state at the fork where a prompt leaves what is
+// cached, and those at intervals. Snapshots that a page owns are dropped in the order of last use. Rejected
+// drafts cannot be rewound.
+std::unique_ptr<CacheGroup> make_state_group(const ReqToTokenPool& rows, StateSlots& slots,
+                                             const StateGroupOptions& options);
+
+// Slots that groups other than the first one allocate.
+struct GroupSlots {
+  SwaSlots* window =
+      nullptr;  // slots of a pool with a window half; null: sliding-window layers keep all tokens
+  StateSlots* states = nullptr;  // null: the model has no recurrent states
+  StateGroupOptions state_options = {};
+};
+
+// Makes the groups of a model's layers.
 std::vector<std::unique_ptr<CacheGroup>> make_cache_groups(std::span<const CacheSpec> caches,
                                                            ReqToTokenPool& rows, SlotAllocator& slots,
-                                                           SwaSlots* window_slots);
+                                                           const GroupSlots& group_slots = {});
 
 }  // namespace attend

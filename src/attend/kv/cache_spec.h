@@ -12,6 +12,15 @@ enum class CacheKind : uint8_t {
   kFull,    // K and V of every token
   kWindow,  // K and V of the tokens in the next query's window
   kLatent,  // one latent row per token, which K and V share (MLA)
+  kState,   // one recurrent state per request, and the last inputs of a convolution
+};
+
+// Recurrent state of one layer, per request.
+struct StateShape {
+  int num_heads = 0, head_dim_v = 0, head_dim_k = 0;  // f32 [num_heads, head_dim_v, head_dim_k]
+  int conv_inputs = 0, conv_channels = 0;  // [conv_inputs, conv_channels] of the activations' dtype
+
+  bool operator==(const StateShape&) const = default;
 };
 
 // Layers that share cache allocation.
@@ -22,6 +31,7 @@ struct CacheSpec {
   int head_dim_qk = 0;           // kLatent: elements of a row
   int head_dim_v = 0;            // kLatent: elements of a row before its rotated part
   int window_left = -1;          // kWindow: the widest of the layers, inclusive; else -1
+  StateShape state = {};         // kState
 
   bool operator==(const CacheSpec&) const = default;
 };
@@ -30,8 +40,12 @@ struct CacheSpec {
 // group.
 void add_layer(std::vector<CacheSpec>& caches, const CacheSpec& layer);
 
-// Returns whether some layers have a sliding window and others do not, so that a pool of two halves saves
-// memory.
+// Returns the groups that store K and V of tokens, or those that store states of requests.
+std::vector<CacheSpec> token_caches(std::span<const CacheSpec> caches);
+std::vector<CacheSpec> state_caches(std::span<const CacheSpec> caches);
+
+// Returns whether some layers with K/V have a sliding window and others do not, so that a pool of two halves
+// saves memory.
 bool has_window_half(std::span<const CacheSpec> caches);
 // Returns the widest window, inclusive; 0 without a window.
 int widest_window_left(std::span<const CacheSpec> caches);

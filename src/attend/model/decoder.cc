@@ -21,7 +21,8 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    modules_.push_back(make_mixer(layer, spec_.cache_layer(i), spec_, names_));
+    const int cache_layer = has_state(layer.mixer) ? spec_.state_layer(i) : spec_.cache_layer(i);
+    modules_.push_back(make_mixer(layer, cache_layer, spec_, names_));
     modules_.push_back(make_mlp(layer, spec_, names_, placement_.device));
   }
 }
@@ -135,6 +136,8 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) con
           ": the model was prepared for at most ", limits_.max_tokens);
   require(std::ssize(input.token_ids) == batch.num_tokens, "token_ids: ", input.token_ids.size(),
           " for a batch of ", batch.num_tokens, " tokens");
+  require(input.states != nullptr || !spec_.has_states(), "states: expected the states of ",
+          spec_.architecture, ", which has recurrent layers");
   require(std::ssize(input.logit_rows) <= batch.num_tokens, "logit_rows: ", input.logit_rows.size(),
           " for a batch of ", batch.num_tokens, " tokens");
 }
@@ -169,7 +172,18 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
 
   embed(input.token_ids, batch.positions, residual.sum(), stream);
   const kernels::OpContext operations = context(stream);
-  ModuleStep step{residual, batch, attention, rope_rows_, scratch, operations};
+  ModuleStep step{.residual = residual,
+                  .batch = batch,
+                  .attention = attention,
+                  .ropes = rope_rows_,
+                  .scratch = scratch,
+                  .context = operations,
+                  .states = input.states,
+                  .recurrent = {.rows = raw(batch.request_rows),
+                                .seqlen_kv = batch.seqlen_kv,
+                                .cu_seqlen_q = batch.cu_seqlen_q,
+                                .load_slots = input.state_load_slots,
+                                .save_slots = input.state_save_slots}};
   for (size_t i = 0; i < modules_.size(); ++i) {
     residual.expect(i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_);
     scratch.reset();

@@ -12,6 +12,7 @@
 #include "attend/attention/forward_batch.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/kv/kv_pool.h"
+#include "attend/kv/state_pool.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
@@ -27,6 +28,9 @@ struct ModelInput {
   // [num_reqs]: tokens of each request's prompt, including those outside this step. Only rope types dynamic
   // and longrope read it (rope.h); for other models it may be empty.
   View<const int32_t> prompt_lens;
+  // Recurrent states; null: the model has none. Slots are as in kernels::RecurrentBatch.
+  const StatePool* states = nullptr;
+  View<const int32_t> state_load_slots = {}, state_save_slots = {};
 };
 
 // Used by one thread. forward() allocates nothing: activations are in memory that prepare() allocates.

@@ -29,7 +29,7 @@ class SchedulerTest : public testing::Test {
   }
 
   void make_scheduler() {
-    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, *rows_, *slots_, nullptr);
+    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, *rows_, *slots_);
     if (state_grid_pages_ > 0)
       groups.push_back(std::make_unique<test::StateGroup>(*rows_, slots_->page_size(), state_grid_pages_,
                                                           /*max_snapshots=*/0));

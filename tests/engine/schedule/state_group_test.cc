@@ -18,7 +18,7 @@ using test::StateGroup;
 class StateGroupTest : public testing::Test {
  protected:
   StateGroupTest() {
-    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows_, *slots_, nullptr);
+    std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows_, *slots_);
     groups.push_back(std::make_unique<StateGroup>(rows_, 2, 2, 16));
     state_ = static_cast<StateGroup*>(groups.back().get());
     memory_ = std::make_unique<RequestMemory>(256, rows_, *slots_, EvictionPolicy::kLru, std::move(groups));
@@ -67,7 +67,7 @@ class StateGroupTest : public testing::Test {
 
 TEST_F(StateGroupTest, ChunksEndAtCommonMultiplesOfThePageSizeAndTheGridsOfGroups) {
   EXPECT_EQ(memory_->chunk_grid(), 4);
-  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows_, *slots_, nullptr);
+  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows_, *slots_);
   groups.push_back(std::make_unique<StateGroup>(rows_, 2, 3, 1));
   groups.push_back(std::make_unique<StateGroup>(rows_, 2, 2, 1));
   EXPECT_EQ(RequestMemory(64, rows_, *slots_, std::nullopt, std::move(groups)).chunk_grid(), 12);
@@ -114,7 +114,7 @@ TEST_F(StateGroupTest, SavesStatesOfAnAnswerButNotOfUncomputedTokens) {
 TEST(CacheGroups, ARequestStartsAtTheLastSnapshotOfAPromptSharedBeforeItsComputation) {
   ReqToTokenPool rows(2, 32);
   const auto slots = make_allocator(2, 16);
-  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows, *slots, nullptr);
+  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups({}, rows, *slots);
   groups.push_back(std::make_unique<StateGroup>(rows, 2, 2, 8));
   auto& state = static_cast<StateGroup&>(*groups.back());
   RequestMemory memory(64, rows, *slots, EvictionPolicy::kLru, std::move(groups));

@@ -71,6 +71,10 @@ std::string choice(const EngineConfig& config) {
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   if (const std::string weights = weights_line(info, engine.deterministic); !weights.empty())
     lines += weights + "\n";
+  if (info.state_bytes > 0)
+    lines += fmt::format(
+        "hybrid-linear pairing: attention layers by {}/{} (prefill/decode), recurrent layers by the {}\n",
+        resolution.prefill->name, resolution.decode->name, "recurrent CPU kernels");
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };

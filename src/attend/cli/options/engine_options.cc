@@ -183,6 +183,16 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
              "half; at least one request's window and chunk");
   app.add_flag("--disable-hybrid-swa-memory", options.disable_hybrid_swa_memory,
                "sliding-window layers keep all tokens, like full layers");
+  add_number(app, "--mamba-full-memory-ratio", options.mamba_full_memory_ratio,
+             "models with recurrent layers: bytes of state snapshots per byte of the KV pool");
+  add_number(app, "--max-mamba-cache-size", options.max_mamba_cache_size,
+             "models with recurrent layers: number of states, of running requests and snapshots; default: by "
+             "--mamba-full-memory-ratio",
+             kPositive);
+  add_number(app, "--state-snapshot-interval", options.state_snapshot_interval,
+             "models with recurrent layers: tokens between snapshots of a prompt's state, a multiple of the "
+             "page size; default: a snapshot has at most the bytes of the K/V of these tokens",
+             kPositive);
   set_group(app, kAttentionFlags);
   app.add_flag("--disable-cascade-attention,--disable-cascade-attn", options.disable_cascade_attention,
                "CPUs: compute attention over a shared prefix separately for each request");
@@ -243,6 +253,9 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
                      .max_queued_requests = options.max_queued_requests};
   config.swa_full_tokens_ratio = options.swa_full_tokens_ratio;
   config.disable_hybrid_swa_memory = options.disable_hybrid_swa_memory;
+  config.mamba_full_memory_ratio = options.mamba_full_memory_ratio;
+  config.max_mamba_cache_size = options.max_mamba_cache_size;
+  config.state_snapshot_interval = options.state_snapshot_interval;
   config.disable_radix_cache = options.disable_radix_cache;
   if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
   require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),

@@ -28,6 +28,9 @@ struct EngineOptions {
   int cuda_graph_max_bs = 0;
   int chunked_prefill_size = 0;
   double swa_full_tokens_ratio = 0.8;
+  double mamba_full_memory_ratio = 0.9;
+  int max_mamba_cache_size = 0;
+  int state_snapshot_interval = 0;
   bool disable_hybrid_swa_memory = false;
   bool disable_radix_cache = false;
   bool overlap_schedule = false;

@@ -1,6 +1,7 @@
 #include "attend/engine/resolve/resolve_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <string>
@@ -12,6 +13,7 @@
 #include "attend/engine/resolve/require_memory.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -28,6 +30,8 @@ constexpr int kDefaultPooledInputs = 256, kDefaultPooledTokens = 2048;
 constexpr int kDefaultMaxGraphSize = 256;
 // Slots of a pool are 32-bit numbers; leaves space for the last page and the padding page.
 constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
+// Snapshots of recurrent states that a prefix cache needs at least.
+constexpr int kMinSnapshots = 8;
 // Default share of the free memory for the KV pool.
 constexpr double kPoolMemoryShare = 0.5;
 
@@ -52,6 +56,20 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
+  if (model.has_states()) {
+    if (config.on_gpu())
+      fail(ErrorCode::kUnsupported, model.architecture, " has recurrent layers (gated delta net): device ",
+           config.device, " has no kernels for them; use device cpu");
+    if (config.speculation.algorithm)
+      fail(ErrorCode::kUnsupported, "speculative_algorithm: ", model.architecture,
+           " has recurrent layers, whose states cannot be restored after rejected drafts");
+  }
+  require(std::isfinite(config.mamba_full_memory_ratio) && config.mamba_full_memory_ratio >= 0.0,
+          "mamba_full_memory_ratio ", config.mamba_full_memory_ratio, ": at least 0");
+  require(config.max_mamba_cache_size >= 0, "max_mamba_cache_size ", config.max_mamba_cache_size,
+          ": at least 1");
+  require(config.state_snapshot_interval >= 0, "state_snapshot_interval ", config.state_snapshot_interval,
+          ": at least 1, or 0 to choose by size");
   const int longest = model.max_context_len();
   if (config.pooling && config.speculation.algorithm)
     fail(ErrorCode::kUnsupported, "speculative decoding: an embedding engine does not decode");
@@ -134,7 +152,13 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   const double page_bytes =
       sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.page_bytes(); });
   const double weight_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.weight_bytes; });
-  const double host_bytes = kPoolMemoryShare * static_cast<double>(available_bytes(config.device));
+  // Snapshots share the memory of the KV pool by their ratio.
+  const double state_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.info.state_bytes; });
+  const double live_bytes = state_bytes * (info.limits.max_reqs + 1);
+  const bool has_snapshots = state_bytes > 0.0 && info.prefix_cache && config.max_mamba_cache_size == 0;
+  const double host_bytes =
+      (kPoolMemoryShare * static_cast<double>(available_bytes(config.device)) - live_bytes) /
+      (has_snapshots ? 1.0 + config.mamba_full_memory_ratio : 1.0);
   const double pool_bytes =
       config.on_gpu() ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
   int64_t tokens = config.max_total_tokens;
@@ -153,6 +177,41 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   return tokens;
 }
 
+// Returns the number of snapshots of recurrent states: the user's, or by the ratio of their memory to that of
+// the KV pool.
+int choose_num_snapshots(const EngineConfig& config, const EngineInfo& info,
+                         std::span<const ResolvedExecutor> executors, int num_pages) {
+  const ResolvedExecutor& target = executors.front();
+  if (target.info.state_bytes == 0) return 0;
+  const int max_reqs = info.limits.max_reqs;
+  if (const int size = config.max_mamba_cache_size; size > 0) {
+    require(size >= max_reqs, "max_mamba_cache_size ", size, ": at least ", max_reqs,
+            ", the running requests of a step (max_running_requests)");
+    return info.prefix_cache ? size - max_reqs : 0;
+  }
+  if (!info.prefix_cache) return 0;
+  const double kv_bytes = target.config.storage.page_bytes() * num_pages;
+  const double num_snapshots =
+      config.mamba_full_memory_ratio * kv_bytes / static_cast<double>(target.info.state_bytes);
+  // A snapshot belongs to a page.
+  return static_cast<int>(
+      std::clamp(num_snapshots, 1.0 * std::min(kMinSnapshots, num_pages), 1.0 * num_pages));
+}
+
+// Returns the distance of snapshots in prompts: a multiple of the page size.
+int choose_snapshot_interval(const EngineConfig& config, const EngineInfo& info, const ExecutorInfo& target) {
+  if (target.state_bytes == 0) return 0;
+  if (config.state_snapshot_interval > 0) {
+    require(config.state_snapshot_interval % info.page_size == 0, "state_snapshot_interval ",
+            config.state_snapshot_interval, ": expected a multiple of the page size ", info.page_size);
+    return config.state_snapshot_interval;
+  }
+  const auto tokens =
+      static_cast<int64_t>(ceil_div(target.state_bytes, std::max<size_t>(1, target.kv_token_bytes)));
+  constexpr int64_t kMaxInterval = 1 << 30;
+  return static_cast<int>(round_up(std::clamp<int64_t>(tokens, 1, kMaxInterval), int64_t{info.page_size}));
+}
+
 // Throws if the sizes do not fit into the device's memory together.
 void check_memory(const EngineConfig& config, const EngineInfo& info,
                   std::span<const ResolvedExecutor> executors) {
@@ -163,6 +222,7 @@ void check_memory(const EngineConfig& config, const EngineInfo& info,
     const ExecutorBytes one = executor_bytes(executor);
     bytes.weights += one.weights;
     bytes.kv_pool += one.kv_pool;
+    bytes.states += one.states;
     bytes.results += one.results;
     bytes.activations += one.activations;
     bytes.workspaces += one.workspaces;
@@ -177,6 +237,9 @@ void check_memory(const EngineConfig& config, const EngineInfo& info,
   require_memory(
       {{"weights", bytes.weights, pools ? "--model-path" : "--dtype"},
        {"KV pool of " + text(info.pool_slots) + " tokens", bytes.kv_pool, lower("--max-total-tokens")},
+       {"recurrent states of " + text(limits.max_reqs) + " requests and " + text(info.num_state_snapshots) +
+            " snapshots",
+        bytes.states, "--max-running-requests or --max-mamba-cache-size"},
        {"table of " + text(limits.max_reqs) + " requests of " + text(info.context_length) + " tokens",
         static_cast<double>(ReqToTokenPool::num_bytes(limits.max_reqs, info.context_length)),
         lower("--max-running-requests or --context-length")},
@@ -235,7 +298,11 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
   const int64_t most_kv_tokens = int64_t{info.limits.max_reqs} * info.context_length;
   info.limits.max_kv_tokens =
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
-  for (ResolvedExecutor& executor : executors) set_pool_size(executor, num_pages, info.limits.max_kv_tokens);
+  info.num_state_snapshots = choose_num_snapshots(config, info, executors, num_pages - 1);
+  info.state_snapshot_interval = choose_snapshot_interval(config, info, executors.front().info);
+  const PoolSizes pools{.num_pages = num_pages,
+                        .num_states = info.limits.max_reqs + 1 + info.num_state_snapshots};
+  for (ResolvedExecutor& executor : executors) set_pool_size(executor, pools, info.limits.max_kv_tokens);
   info.swa_pool_slots = std::max(0, executors.front().config.storage.num_window_pages() - 1) * info.page_size;
   check_memory(config, info, executors);
   std::vector<int> decode_sizes;

@@ -106,6 +106,8 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   executor.storage = make_cache_storage_config(caches, page_size, info.kv_cache_dtype, info.device,
                                                swa_half(config, caches, sizes, page_size));
   info.kv_token_bytes = executor.storage.token_bytes();
+  executor.storage.states.dtype = info.dtype;
+  info.state_bytes = executor.storage.states.slot_bytes();
 
   geometry.max_context_len = sizes.context_length;
   executor.backend = {.device = config.device,
@@ -130,9 +132,13 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   return resolved;
 }
 
-void set_pool_size(ResolvedExecutor& executor, int num_pages, int64_t max_kv_tokens) {
+void set_pool_size(ResolvedExecutor& executor, const PoolSizes& sizes, int64_t max_kv_tokens) {
   ExecutorConfig& config = executor.config;
-  config.storage.num_pages = num_pages;
+  config.storage.num_pages = sizes.num_pages;
+  if (config.storage.has_states()) {
+    config.storage.states.num_slots = sizes.num_states;
+    executor.info.state_pool_bytes = config.storage.states.num_bytes();
+  }
   config.backend.limits.max_kv_tokens = max_kv_tokens;
   executor.info.pool_bytes = config.storage.num_bytes();
   executor.info.workspace_bytes = workspace_bytes(config.resolution, config.backend);
@@ -146,6 +152,7 @@ ExecutorBytes executor_bytes(const ResolvedExecutor& executor) {
                                static_cast<double>(size_of(config.placement.dtype));
   return {.weights = executor.weight_bytes,
           .kv_pool = static_cast<double>(executor.info.pool_bytes),
+          .states = static_cast<double>(executor.info.state_pool_bytes),
           .results = (config.logits ? logits : 0.0) + (config.hidden_states ? hidden_states : 0.0),
           .activations = activation_bytes(config.model, limits, config.placement),
           .workspaces = static_cast<double>(executor.info.workspace_bytes)};

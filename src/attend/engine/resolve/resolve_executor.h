@@ -29,13 +29,16 @@ struct ResolvedExecutor {
 ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& model,
                                   std::shared_ptr<const Checkpoint> checkpoint, const SharedSizes& sizes);
 
-// Sets the size of the KV pool, including the padding page, and of workspaces for `max_kv_tokens` keys per
-// step.
-void set_pool_size(ResolvedExecutor& executor, int num_pages, int64_t max_kv_tokens);
+struct PoolSizes {
+  int num_pages = 0;   // of the KV pool, including the padding page
+  int num_states = 0;  // of recurrent layers: the padding state, those of requests, and snapshots
+};
+// Sets the sizes of the pools, and of workspaces for `max_kv_tokens` keys per step.
+void set_pool_size(ResolvedExecutor& executor, const PoolSizes& sizes, int64_t max_kv_tokens);
 
 // Bytes of device memory by use. They are doubles because products of sizes may not fit a size_t.
 struct ExecutorBytes {
-  double weights = 0.0, kv_pool = 0.0;
+  double weights = 0.0, kv_pool = 0.0, states = 0.0;
   double results = 0.0;  // logits or hidden states
   double activations = 0.0, workspaces = 0.0;
 };

@@ -86,6 +86,11 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   if (shares) {
     multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
     silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
+    if (!args.shared.gate.weight.empty()) {
+      const Linear gate[] = {args.shared.gate};
+      multiply_parts(x, gate, args.shared.gate_out, context);
+      scale_by_sigmoid(args.shared.gate_out, args.shared.inner, context.stream);
+    }
   }
   // On a CPU the sum remains pending for the next norm, in the memory of x.
   moe_experts({.shape = args.shape,

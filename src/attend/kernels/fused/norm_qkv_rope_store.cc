@@ -31,12 +31,15 @@ void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
 TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& args,
                                const OpContext& context) {
   const int64_t head_dim = args.to.k.shape[3];
-  const int64_t k_begin = args.num_q_heads * head_dim, v_begin = k_begin + args.num_kv_heads * head_dim;
+  const int64_t q_features = args.q_gates ? 2 * head_dim : head_dim;
+  const int64_t k_begin = args.num_q_heads * q_features, v_begin = k_begin + args.num_kv_heads * head_dim;
   const auto heads = [&](int64_t begin, int64_t end) {
     return args.qkv_out.slice(1, begin, end).split(1, head_dim);
   };
   const bool norms_heads = args.qk_norm.q.empty() || args.qk_norm.q.shape[0] == head_dim;
-  const NormRopeArgs rope{.q = heads(0, k_begin),
+  require(norms_heads || !args.q_gates, "q_gates: expected norms of each head, or none");
+  const TensorView q_rows = args.qkv_out.slice(1, 0, k_begin).split(1, q_features).slice(2, 0, head_dim);
+  const NormRopeArgs rope{.q = q_rows,
                           .k = heads(k_begin, v_begin),
                           .q_norm = norms_heads ? args.qk_norm.q : TensorView(),
                           .k_norm = norms_heads ? args.qk_norm.k : TensorView(),
@@ -64,7 +67,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     apply_temperature();
     return rope.q;
   }
-  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
+  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1 && !args.q_gates) {
     const Linear& one = args.qkv.front();
     qkv_norm_rope_store({.x = residual.sum(),
                          .weight = one.weight,

@@ -170,6 +170,8 @@ struct RopeAngles {
 struct NormQkvRopeStoreArgs {
   Norm norm;
   LinearParts qkv;  // out_features: heads of q, of k, of v
+  // Each head of q is followed by its output gate of head_dim features. They remain in qkv_out.
+  bool q_gates = false;
   QkNorm qk_norm = {};
   RopeAngles rope;
   // Temperature of q, by position.
@@ -177,10 +179,12 @@ struct NormQkvRopeStoreArgs {
   View<const int32_t> positions = {};  // [num_tokens], if there is a temperature
   KvDestination to;                    // [.., num_kv_heads, head_dim]
   int num_q_heads = 0, num_kv_heads = 0;
-  TensorView qkv_out;  // [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim]: scratch
+  // [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim], with gates num_q_heads more: scratch
+  TensorView qkv_out;
 };
 // q, k, v = W norm(residual) + b; heads of q and k are normalized and rotated; k and v are stored. Returns q,
-// the first heads of qkv_out: [num_tokens, num_q_heads, head_dim]. The rest of qkv_out is then undefined.
+// the first heads of qkv_out: [num_tokens, num_q_heads, head_dim]. The rest of qkv_out, except gates, is then
+// undefined. Norms over all heads of a token exclude gates.
 //
 // On a GPU, each launch waits for the previous one before it allows the next one to start, as prefix_ready
 // requires of kernels that store K and V (attention_batch.h).
@@ -195,6 +199,9 @@ struct SharedExpert {
   Linear down = {};
   TensorView gate_up_out = {};  // [num_tokens, 2 * intermediate_size]: scratch
   TensorView inner = {};        // [num_tokens, intermediate_size]: scratch
+  // One output, whose sigmoid multiplies the expert's output; without a weight: none. CPUs only.
+  Linear gate = {};
+  TensorView gate_out = {};  // f32 [num_tokens, 1]: scratch, with a gate
 };
 
 struct MoeAddArgs {
@@ -210,8 +217,8 @@ struct MoeAddArgs {
   TensorView scratch;  // [num_tokens, moe_scratch_width()] of the residual's dtype, contiguous, aligned to 64
 };
 // residual += sum over each token's experts of weight * (Wdown act(Wgate y, Wup y)) with y = norm(residual),
-// plus the shared expert without a weight. The router's logits, the weights and the sum are float32
-// (experts.h). Throws the errors of those functions.
+// plus the shared expert, which only its gate weights. The router's logits, the weights and the sum are
+// float32 (experts.h). Throws the errors of those functions.
 void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& context);
 
 // Returns the features per token that moe_add() needs as scratch, for any dtype and number of tokens.

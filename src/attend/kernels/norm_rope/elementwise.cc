@@ -1,5 +1,7 @@
 #include "attend/kernels/norm_rope/elementwise.h"
 
+#include <string_view>
+
 #include "attend/base/error.h"
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/norm_rope/check_rows.h"
@@ -116,6 +118,32 @@ void gelu_tanh(const TensorView& x, Stream& stream) {
   require_activation_of(stream, "x", x);
   if (const OnGpu gpu(stream); gpu) return cuda::gelu_tanh(x, stream);
   cpu::gelu_tanh(x, cpu::detect_isa());
+}
+
+namespace {
+
+void require_cpu(std::string_view operation, const Stream& stream) {
+  if (stream.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, operation, " on ", stream.device, ": supported on CPUs only");
+}
+
+}  // namespace
+
+void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
+  require_cpu("sigmoid_mul", stream);
+  require_rank("x", x, 3);
+  require_activation_of(stream, "x", x);
+  require_shape("gate", gate, {x.shape[0], x.shape[1], x.shape[2]});
+  require_activation_of(stream, "gate", gate);
+  cpu::sigmoid_mul(gate, x, cpu::detect_isa());
+}
+
+void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream) {
+  require_cpu("scale_by_sigmoid", stream);
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("gate", gate, x.shape[0], 1, stream);
+  cpu::scale_by_sigmoid(gate, x, cpu::detect_isa());
 }
 
 void soft_cap(const TensorView& x, float cap, Stream& stream) {

@@ -54,6 +54,12 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
 
+// x = sigmoid(gate) x, in place: output gates. CPUs only; throws Error(kUnsupported) on a GPU. Last strides
+// are 1. x: [num_tokens, num_heads, head_dim], gate: the same shape; or x: [num_tokens, features] and gate:
+// [num_tokens, 1], one gate for all features of a token.
+void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
+void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
+
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
 void soft_cap(const TensorView& x, float cap, Stream& stream);
 

@@ -17,6 +17,19 @@ CacheStorage::CacheStorage(const CacheStorageConfig& config, const CacheTables& 
   if (tables.window_slots != nullptr)
     columns_.push_back(&slot_map_.emplace(*tables.window_slots, config.device));
   pool_ = make_kv_pool(config, slot_map_ ? slot_map_->slot_map() : TensorView());
+  ensure((tables.state_slots != nullptr) == config.has_states(),
+         "state slots without states, or states without state slots");
+  if (tables.state_slots == nullptr) return;
+  ensure(config.states.num_slots == tables.state_slots->num_slots(), "a pool of ", config.states.num_slots,
+         " states for ", tables.state_slots->num_slots(), " slots");
+  states_.emplace(config.states);
+  columns_.push_back(&state_loads_.emplace(*tables.state_slots));
+  columns_.push_back(&state_saves_.emplace(*tables.state_slots));
+}
+
+StepStates CacheStorage::states() const {
+  if (!states_) return {};
+  return {.pool = &*states_, .load_slots = state_loads_->entries(), .save_slots = state_saves_->entries()};
 }
 
 void CacheStorage::upload_changes(Stream& stream) {

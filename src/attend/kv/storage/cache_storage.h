@@ -7,6 +7,8 @@
 #include <span>
 #include <vector>
 
+#include "attend/kv/state_pool.h"
+#include "attend/kv/state_slots.h"
 #include "attend/kv/storage/cache_storage_config.h"
 #include "attend/kv/storage/device_rows.h"
 #include "attend/kv/swa_slots.h"
@@ -17,7 +19,14 @@ namespace attend {
 // ranks) use the same rows and slots.
 struct CacheTables {
   const ReqToTokenPool& rows;
-  const SwaSlots* window_slots = nullptr;  // null: sliding-window layers keep all tokens
+  const SwaSlots* window_slots = nullptr;   // null: sliding-window layers keep all tokens
+  const StateSlots* state_slots = nullptr;  // null: the model has no recurrent states
+};
+
+// States of one executor, and the slots of the current step.
+struct StepStates {
+  const StatePool* pool = nullptr;             // null: the model has no recurrent states
+  View<const int32_t> load_slots, save_slots;  // as in kernels::RecurrentBatch
 };
 
 // Makes the window slots of executors with a pool of this config; null unless the pool has a window half.
@@ -27,12 +36,15 @@ std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config);
 class CacheStorage {
  public:
   // `tables` must outlive this object. They have window slots if and only if the config has a window half, of
-  // the same size. Throws the errors of make_kv_pool.
+  // the same size, and state slots if and only if it has states, in the same number. Throws the errors of
+  // make_kv_pool and StatePool.
   CacheStorage(const CacheStorageConfig& config, const CacheTables& tables);
 
   KvPool& kv_pool() const { return *pool_; }
   // int32 [num_rows, max_context_len] on the device, for backends.
   const TensorView& request_table() const { return rows_.table(); }
+  // Valid after the columns of a step are set.
+  StepStates states() const;
   // Columns that the cache groups add to step arrays.
   std::span<StepColumn* const> columns() const { return columns_; }
 
@@ -47,6 +59,9 @@ class CacheStorage {
   DeviceRows rows_;
   std::optional<DeviceSlotMap> slot_map_;  // pools of two halves
   std::unique_ptr<KvPool> pool_;
+  std::optional<StatePool> states_;
+  std::optional<StateLoadColumn> state_loads_;
+  std::optional<StateSaveColumn> state_saves_;
   std::vector<StepColumn*> columns_;
 };
 

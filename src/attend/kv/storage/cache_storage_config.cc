@@ -140,12 +140,13 @@ size_t CacheStorageConfig::token_bytes() const {
   return static_cast<size_t>(page_bytes()) / static_cast<size_t>(page_size);
 }
 
-CacheStorageConfig make_cache_storage_config(std::vector<CacheSpec> caches, int page_size, DType dtype,
+CacheStorageConfig make_cache_storage_config(const std::vector<CacheSpec>& caches, int page_size, DType dtype,
                                              Device device, const std::optional<SwaHalf>& swa) {
-  require(!caches.empty(), "KV pool: the model has no attention layers");
-  check_alike(caches);
   CacheStorageConfig config{
-      .caches = std::move(caches), .page_size = page_size, .dtype = dtype, .device = device};
+      .caches = token_caches(caches), .page_size = page_size, .dtype = dtype, .device = device};
+  config.states = {.caches = state_caches(caches), .device = device};
+  require(!config.caches.empty(), "KV pool: the model has no attention layers");
+  check_alike(config.caches);
   if (!swa || !has_window_half(config.caches)) return config;
   const double ratio = swa->full_tokens_ratio;
   require(ratio > 0.0 && ratio <= 1.0, "swa_full_tokens_ratio ", ratio, ": above 0 and at most 1");

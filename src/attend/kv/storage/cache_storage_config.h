@@ -10,6 +10,7 @@
 
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/kv_pool.h"
+#include "attend/kv/state_pool.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -23,20 +24,23 @@ struct SwaHalf {
 };
 
 // Executors over the same token slots have the same page_size and num_pages. The layers of the KV pool are
-// the layers of all groups, numbered in ascending order.
+// the layers of all groups with K/V, numbered in ascending order.
 struct CacheStorageConfig {
-  std::vector<CacheSpec> caches;  // as ModelSpec::caches()
+  std::vector<CacheSpec> caches;  // token_caches() of ModelSpec::caches()
   int page_size = 16;
   DType dtype = DType::kBF16;  // dtype of K and V; kU8: scaled latent rows
   Device device = {};
   std::optional<SwaHalf> window_half = {};  // none: sliding-window layers keep all tokens
   int num_pages = 2;                        // pages of token slots, including the padding page
   std::vector<KvScales> scales = {};        // [layers of the KV pool], or empty: all 1
+  // Recurrent states. Without slots, or if the model has none, there is no state pool.
+  StatePool::Config states = {};
 
   // Pages of the window half, including the padding page; 0: no window half.
   int num_window_pages() const;
-  // Bytes of device memory, including the map to the window half. Throws Error(kInvalidArgument) for invalid
-  // sizes.
+  bool has_states() const { return !states.caches.empty(); }
+  // Bytes of device memory, including the map to the window half, without states. Throws
+  // Error(kInvalidArgument) for invalid sizes.
   size_t num_bytes() const;
   // Mean bytes per additional page (the halves of a pool grow at different rates).
   double page_bytes() const;
@@ -44,10 +48,11 @@ struct CacheStorageConfig {
   size_t token_bytes() const;
 };
 
-// Chooses KvLayout::kTokenMajor on GPUs and kHeadMajor on CPUs. With `swa`, and if has_window_half(caches),
+// Without slots of states, which the caller sets. Chooses KvLayout::kTokenMajor on GPUs and kHeadMajor on
+// CPUs. With `swa`, and if has_window_half(caches),
 // sliding-window layers use a window half. Throws Error(kUnsupported), naming two layers, if groups differ in
 // geometry; Error(kInvalidArgument) without groups, and for a ratio out of range.
-CacheStorageConfig make_cache_storage_config(std::vector<CacheSpec> caches, int page_size, DType dtype,
+CacheStorageConfig make_cache_storage_config(const std::vector<CacheSpec>& caches, int page_size, DType dtype,
                                              Device device = {}, const std::optional<SwaHalf>& swa = {});
 
 // Sets the scales of the pool's layers; empty: all 1. If K and V share a row, their scales must be equal.

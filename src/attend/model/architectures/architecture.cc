@@ -9,7 +9,7 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 41> kTable{&kBert,
+constexpr std::array<const ModelArchitecture*, 46> kTable{&kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
                                                           &kDots1,
@@ -45,8 +45,13 @@ constexpr std::array<const ModelArchitecture*, 41> kTable{&kBert,
                                                           &kQwen25Vl,
                                                           &kQwen3,
                                                           &kQwen3Moe,
+                                                          &kQwen3Next,
                                                           &kQwen3Vl,
                                                           &kQwen3VlMoe,
+                                                          &kQwen35Text,
+                                                          &kQwen35,
+                                                          &kQwen35MoeText,
+                                                          &kQwen35Moe,
                                                           &kRoberta,
                                                           &kSeedOss,
                                                           &kSmolLm3};

@@ -1,4 +1,11 @@
 // Architectures of the Qwen models.
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "attend/base/error.h"
+#include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/gated_delta.h"
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
@@ -130,5 +137,149 @@ constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalG
                                                            .image_token_id = 151655},
                                               .text_config = TextConfig::kNested,
                                               .prefixes = kQwenVlPrefixes};
+
+// Qwen3NextForCausalLM: gated delta net in most layers and attention with an output gate in the others, with
+// experts and a gated shared expert. Qwen3_5.. has the same layers, with projections that are not grouped by
+// key head, and Qwen3_5Moe.. also has experts.
+namespace {
+
+// Returns for each layer whether it is a gated delta net: by layer_types, or all except each
+// full_attention_interval-th.
+std::vector<bool> read_linear_layers(const JsonNode& json, size_t num_layers) {
+  std::vector<bool> linear;
+  const auto types = json.find("layer_types");
+  if (!types) {
+    const auto interval =
+        static_cast<size_t>(json.find_integer("full_attention_interval", 1, 1 << 16).value_or(4));
+    for (size_t i = 0; i < num_layers; ++i) linear.push_back((i + 1) % interval != 0);
+    return linear;
+  }
+  const std::string expected =
+      "an array of " + std::to_string(num_layers) + " times \"linear_attention\" or \"full_attention\"";
+  if (!types->value().is_array() || types->value().size() != num_layers) types->refuse(expected);
+  for (const Json& type : types->value()) {
+    linear.push_back(is_string(type, "linear_attention"));
+    if (!linear.back() && !is_string(type, "full_attention")) types->refuse(expected);
+  }
+  return linear;
+}
+
+GatedDeltaSpec read_gated_delta(const JsonNode& json) {
+  const auto size = [&](const char* key, int missing, int largest) {
+    return json.find_integer(key, 1, largest).value_or(missing);
+  };
+  const GatedDeltaSpec spec{.num_k_heads = size("linear_num_key_heads", 16, 1 << 12),
+                            .num_v_heads = size("linear_num_value_heads", 32, 1 << 12),
+                            .head_dim_k = size("linear_key_head_dim", 128, 1 << 12),
+                            .head_dim_v = size("linear_value_head_dim", 128, 1 << 12),
+                            .conv_kernel = size("linear_conv_kernel_dim", 4, 1 << 12)};
+  if (spec.num_v_heads % spec.num_k_heads != 0)
+    fail(ErrorCode::kCorruptFile, json.where("linear_num_value_heads"), " ", spec.num_v_heads,
+         ": expected a multiple of linear_num_key_heads ", spec.num_k_heads);
+  if (spec.head_dim_k > kernels::kMaxDeltaHeadDim)
+    fail(ErrorCode::kUnsupported, json.where("linear_key_head_dim"), " ", spec.head_dim_k,
+         ": attend supports at most ", kernels::kMaxDeltaHeadDim);
+  if (spec.conv_kernel < 2 || spec.conv_kernel > kernels::kMaxConvKernel)
+    fail(ErrorCode::kUnsupported, json.where("linear_conv_kernel_dim"), " ", spec.conv_kernel,
+         ": attend supports 2 to ", kernels::kMaxConvKernel);
+  expect_string(json, "mamba_ssm_dtype", "float32");
+  expect_string(json, "output_gate_type", "silu");
+  return spec;
+}
+
+void read_hybrid_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  read_dense_layers(json, defaults, spec);
+  const bool bias = json.boolean_or("attention_bias", false);
+  const bool output_gate = json.boolean_or("attn_output_gate", true);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qk_norm = QkNormSpan::kHead;
+    attention.qkv_bias = attention.output_bias = bias;
+    attention.output_gate = output_gate;
+  });
+  spec.zero_centered_norms = true;
+  const GatedDeltaSpec delta = read_gated_delta(json);
+  const std::vector<bool> linear = read_linear_layers(json, spec.layers.size());
+  for (size_t i = 0; i < linear.size(); ++i)
+    if (linear[i]) spec.layers[i].mixer = delta;
+}
+
+MoeMlpSpec read_hybrid_experts(const JsonNode& json, const MoeDefaults& defaults) {
+  MoeMlpSpec experts = read_moe_mlp(json, defaults);
+  experts.shared_intermediate_size =
+      json.find_integer("shared_expert_intermediate_size", 1, 1 << 24).value_or(512);
+  experts.shared_gate = true;
+  return experts;
+}
+
+void read_qwen3_next_config(const JsonNode& json, ModelSpec& spec) {
+  for (LayerSpec& layer : spec.layers)
+    if (auto* const delta = std::get_if<GatedDeltaSpec>(&layer.mixer)) delta->grouped_projections = true;
+  MoeMlpSpec experts = read_hybrid_experts(json, {.num_experts = 512, .top_k = 10, .intermediate_size = 512});
+  experts.rule.weights_of = json.boolean_or("norm_topk_prob", true) ? kernels::RouterWeights::kChosenExperts
+                                                                    : kernels::RouterWeights::kAllExperts;
+  set_expert_layers(json, experts, spec);
+}
+
+void read_qwen3_5_moe_config(const JsonNode& json, ModelSpec& spec) {
+  MoeMlpSpec experts = read_hybrid_experts(json, {.num_experts = 256, .top_k = 8, .intermediate_size = 512});
+  experts.fused_experts = experts.fused_expert_rows = true;
+  for (LayerSpec& layer : spec.layers) layer.mlp = experts;
+}
+
+constexpr ConfigDefaults hybrid_defaults(int intermediate_size, int num_kv_heads, int image_token_id) {
+  return {.intermediate_size = intermediate_size,
+          .num_q_heads = 16,
+          .num_kv_heads = num_kv_heads,
+          .head_dim = 256,
+          .max_position_embeddings = 32768,
+          .rope = {.partial_rotary_factor = 0.25},
+          .image_token_id = image_token_id};
+}
+
+constexpr DecoderNames hybrid_names() {
+  return {.shared_gate_proj = "mlp.shared_expert.gate_proj",
+          .shared_up_proj = "mlp.shared_expert.up_proj",
+          .shared_down_proj = "mlp.shared_expert.down_proj"};
+}
+
+constexpr int kQwen35ImageToken = 248056;
+
+}  // namespace
+
+constinit const ModelArchitecture kQwen3Next{.name = "Qwen3NextForCausalLM",
+                                             .read_layers = read_hybrid_layers,
+                                             .read_config = read_qwen3_next_config,
+                                             .defaults = hybrid_defaults(5632, 2, -1),
+                                             .names = hybrid_names()};
+
+constinit const ModelArchitecture kQwen35Text{.name = "Qwen3_5ForCausalLM",
+                                              .read_layers = read_hybrid_layers,
+                                              .defaults = hybrid_defaults(12288, 4, -1),
+                                              .text_config = TextConfig::kEither,
+                                              .names = hybrid_names(),
+                                              .prefixes = kQwenVlPrefixes};
+
+constinit const ModelArchitecture kQwen35{.name = "Qwen3_5ForConditionalGeneration",
+                                          .read_layers = read_hybrid_layers,
+                                          .defaults = hybrid_defaults(12288, 4, kQwen35ImageToken),
+                                          .text_config = TextConfig::kNested,
+                                          .names = hybrid_names(),
+                                          .prefixes = kQwenVlPrefixes};
+
+constinit const ModelArchitecture kQwen35MoeText{.name = "Qwen3_5MoeForCausalLM",
+                                                 .read_layers = read_hybrid_layers,
+                                                 .read_config = read_qwen3_5_moe_config,
+                                                 .defaults = hybrid_defaults(512, 2, -1),
+                                                 .text_config = TextConfig::kEither,
+                                                 .names = hybrid_names(),
+                                                 .prefixes = kQwenVlPrefixes};
+
+constinit const ModelArchitecture kQwen35Moe{.name = "Qwen3_5MoeForConditionalGeneration",
+                                             .read_layers = read_hybrid_layers,
+                                             .read_config = read_qwen3_5_moe_config,
+                                             .defaults = hybrid_defaults(512, 2, kQwen35ImageToken),
+                                             .text_config = TextConfig::kNested,
+                                             .names = hybrid_names(),
+                                             .prefixes = kQwenVlPrefixes};
 
 }  // namespace attend

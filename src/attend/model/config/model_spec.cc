@@ -64,12 +64,37 @@ CacheSpec layer_cache_spec(const MlaSpec& spec, int layer) {
           .head_dim_v = spec.kv_lora_rank};
 }
 
+StateShape state_shape(const GatedDeltaSpec& spec) {
+  return {.num_heads = spec.num_v_heads,
+          .head_dim_v = spec.head_dim_v,
+          .head_dim_k = spec.head_dim_k,
+          .conv_inputs = spec.conv_kernel - 1,
+          .conv_channels = spec.conv_channels()};
+}
+
+CacheSpec layer_cache_spec(const GatedDeltaSpec& spec, int layer) {
+  return {.kind = CacheKind::kState, .layers = {layer}, .state = state_shape(spec)};
+}
+
 bool has_kv(const MixerSpec& mixer) {
   return std::visit(
       [](const auto& spec) {
         return requires { attention_layer(spec, 0); };
       },
       mixer);
+}
+
+bool has_state(const MixerSpec& mixer) {
+  return std::visit(
+      [](const auto& spec) {
+        return requires { state_shape(spec); };
+      },
+      mixer);
+}
+
+int ModelSpec::state_layer(int layer) const {
+  return static_cast<int>(std::count_if(layers.begin(), layers.begin() + layer,
+                                        [](const LayerSpec& before) { return has_state(before.mixer); }));
 }
 
 int ModelSpec::cache_layer(int layer) const {

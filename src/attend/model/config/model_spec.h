@@ -67,7 +67,9 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool output_bias = false;
   bool fused_qkv = false;  // one tensor of the checkpoint holds q, k and v, in this order
-  bool sinks = false;      // an additional logit per query head in the denominator (AttentionLayer::sinks)
+  // q_proj also has a gate for each head, after its q. Its sigmoid multiplies the head's output (Qwen3-Next).
+  bool output_gate = false;
+  bool sinks = false;  // an additional logit per query head in the denominator (AttentionLayer::sinks)
   QkNormSpan qk_norm = QkNormSpan::kNone;
 };
 
@@ -93,6 +95,21 @@ struct MlaSpec {
   bool bias = false;         // biases for the projections to latent vectors and for the output
 };
 
+// x += Wo (norm(gated_delta_rule(silu(conv(Wqkv x)), Wb x, Wa x)) silu(Wz x)): gated delta net (arXiv
+// 2412.06464). The norm is per value head, and multiplies by its weights in all models.
+struct GatedDeltaSpec {
+  int num_k_heads = 0, num_v_heads = 0;
+  int head_dim_k = 0, head_dim_v = 0;
+  int conv_kernel = 4;  // taps
+  // Rows of the projections are grouped by key head: one tensor has q, k, v and z of each, another one b and
+  // a (Qwen3-Next).
+  bool grouped_projections = false;
+
+  int q_features() const { return num_k_heads * head_dim_k; }
+  int v_features() const { return num_v_heads * head_dim_v; }
+  int conv_channels() const { return 2 * q_features() + v_features(); }
+};
+
 // x += Wdown act(Wup x).
 struct PlainMlpSpec {
   int intermediate_size = 0;
@@ -109,18 +126,20 @@ struct MoeMlpSpec {
   kernels::RouterRule rule = {};
   bool correction = false;           // expert choice adds a correction bias of the checkpoint to the scores
   int shared_intermediate_size = 0;  // 0: no shared expert
+  bool shared_gate = false;          // sigmoid(Wg x) with one output multiplies the shared expert's output
   kernels::ExpertGate gate = {};
   bool weights_scale_input = false;  // weight multiplies an expert's input, not its output (Llama 4)
   bool router_bias = false;
   bool expert_bias = false;
   // One tensor of the checkpoint holds gate and up of all experts, another one holds down. Inputs are the
-  // first axis of each matrix.
+  // first axis of each matrix or, with fused_expert_rows, the last one.
   bool fused_experts = false;
+  bool fused_expert_rows = false;
 };
 
 // Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
 // with its own module.
-using MixerSpec = std::variant<AttentionSpec, MlaSpec>;
+using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
 // Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, a LayerNorm
@@ -176,6 +195,9 @@ struct ModelSpec {
   std::vector<CacheSpec> caches() const;
   // Index of layer `layer` among the layers with K/V: its layer in the KV pool and in geometry().
   int cache_layer(int layer) const;
+  // Index of layer `layer` among the layers with a recurrent state.
+  int state_layer(int layer) const;
+  bool has_states() const { return state_layer(num_layers()) > 0; }
   // Attention layers in the form that backends require.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings support: max_position_embeddings, extended by
@@ -188,13 +210,18 @@ struct ModelSpec {
 
 // Returns whether layers with this mixer have K/V: mixers with an attention_layer() do.
 bool has_kv(const MixerSpec& mixer);
+// Returns whether layers with this mixer have a recurrent state: mixers with a state_shape() do.
+bool has_state(const MixerSpec& mixer);
 // Geometry of layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 // Absorbed form: all heads attend to the latent rows.
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
-// Cached data per token of the model's layer `layer`.
+// Recurrent state per request.
+StateShape state_shape(const GatedDeltaSpec& spec);
+// Cached data per token or, for recurrent states, per request of the model's layer `layer`.
 CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer);
 CacheSpec layer_cache_spec(const MlaSpec& spec, int layer);
+CacheSpec layer_cache_spec(const GatedDeltaSpec& spec, int layer);
 // Returns whether attention kernels support the expanded head dims: multiples of 8 up to 256.
 bool can_expand(const MlaSpec& spec);
 // Expanded form: each head has its own keys and values, which are not cached.

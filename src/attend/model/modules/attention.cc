@@ -1,6 +1,7 @@
 #include "attend/model/modules/attention.h"
 
 #include "attend/kernels/fused/operations.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend {
 
@@ -22,7 +23,7 @@ void AttentionModule::add_slots(SlotWriter& slots) {
   if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
   const int64_t head = spec_.head_dim;
   const bool fused = spec_.fused_qkv;
-  slots.linear({{fused ? names_.qkv_proj : names_.q_proj, q_features(), head},
+  slots.linear({{fused ? names_.qkv_proj : names_.q_proj, spec_.num_q_heads * q_width(), q_width()},
                 {fused ? names_.qkv_proj : names_.k_proj, kv_features(), head, /*is_replicated=*/true},
                 {fused ? names_.qkv_proj : names_.v_proj, kv_features(), head, /*is_replicated=*/true}},
                hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
@@ -38,17 +39,16 @@ void AttentionModule::add_slots(SlotWriter& slots) {
   if (norms_.of_stream) slots.layer_norm(names_.attention_post_norm, hidden_size_, stream_norm_);
 }
 
-std::vector<int64_t> AttentionModule::scratch_widths() const {
-  return {q_features() + 2 * kv_features(), q_features()};
-}
+std::vector<int64_t> AttentionModule::scratch_widths() const { return {qkv_features(), q_features()}; }
 
 void AttentionModule::forward(ModuleStep& step) const {
-  const TensorView qkv = step.scratch.take(q_features() + 2 * kv_features());
+  const TensorView qkv = step.scratch.take(qkv_features());
   const TensorView attended = step.scratch.take(q_features());
   const RopeRows rope = spec_.rope_set < 0 ? RopeRows() : step.ropes[static_cast<size_t>(spec_.rope_set)];
   const TensorView q = kernels::norm_qkv_rope_store(step.residual,
                                                     {.norm = norm_,
                                                      .qkv = qkv_,
+                                                     .q_gates = spec_.output_gate,
                                                      .qk_norm = qk_norm_,
                                                      .rope = {.cos = rope.cos,
                                                               .sin = rope.sin,
@@ -65,6 +65,12 @@ void AttentionModule::forward(ModuleStep& step) const {
   if (spec_.sinks) layer.sinks = sinks_.span<const float>();
   step.attention.forward(layer, {.q = q, .out = attended.split(1, spec_.head_dim)}, step.batch,
                          step.context.stream);
+  if (spec_.output_gate) {
+    const TensorView gates = qkv.slice(1, 0, spec_.num_q_heads * q_width())
+                                 .split(1, q_width())
+                                 .slice(2, spec_.head_dim, q_width());
+    kernels::sigmoid_mul(gates, attended.split(1, spec_.head_dim), step.context.stream);
+  }
   if (norms_.of_stream)
     kernels::linear_add_norm(attended, o_.front(), step.residual, stream_norm_, step.context);
   else

@@ -20,6 +20,9 @@ class AttentionModule : public Module {
 
  private:
   int64_t q_features() const { return int64_t{spec_.num_q_heads} * spec_.head_dim; }
+  // Outputs of q_proj per head: q, and its output gate.
+  int64_t q_width() const { return int64_t{spec_.head_dim} * (spec_.output_gate ? 2 : 1); }
+  int64_t qkv_features() const { return spec_.num_q_heads * q_width() + 2 * kv_features(); }
   int64_t kv_features() const { return int64_t{spec_.num_kv_heads} * spec_.head_dim; }
 
   const AttentionSpec spec_;

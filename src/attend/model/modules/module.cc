@@ -2,6 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/modules/attention.h"
+#include "attend/model/modules/gated_delta.h"
 #include "attend/model/modules/gated_mlp.h"
 #include "attend/model/modules/mla.h"
 #include "attend/model/modules/moe_mlp.h"
@@ -32,6 +33,9 @@ struct MakeMixer {
   }
   std::unique_ptr<Module> operator()(const MlaSpec& spec) const {
     return std::make_unique<MlaModule>(spec, norms, cache_layer, model, names);
+  }
+  std::unique_ptr<Module> operator()(const GatedDeltaSpec& spec) const {
+    return std::make_unique<GatedDeltaModule>(spec, norms, cache_layer, model, names);
   }
 };
 

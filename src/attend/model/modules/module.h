@@ -7,6 +7,8 @@
 
 #include "attend/attention/backend.h"
 #include "attend/kernels/fused/operations.h"
+#include "attend/kernels/recurrent/recurrent_batch.h"
+#include "attend/kv/state_pool.h"
 #include "attend/model/modules/rope.h"
 #include "attend/model/weights/tensor_names.h"
 #include "attend/model/weights/weight_slot.h"
@@ -48,6 +50,8 @@ struct ModuleStep {
   std::span<const RopeRows> ropes;  // one per rope set
   Scratch& scratch;
   const kernels::OpContext& context;
+  const StatePool* states = nullptr;  // null: the model has no recurrent states
+  kernels::RecurrentBatch recurrent = {};
 };
 
 class Module {
@@ -63,7 +67,8 @@ class Module {
   virtual void forward(ModuleStep& step) const = 0;
 };
 
-// Create the modules of a layer. `cache_layer`: ModelSpec::cache_layer() of the layer.
+// Create the modules of a layer. `cache_layer`: ModelSpec::cache_layer() of the layer or, if it has a
+// recurrent state, state_layer().
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,
                                    const DecoderNames& names);
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,

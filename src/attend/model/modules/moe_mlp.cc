@@ -29,6 +29,8 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
       down{names_.expert_down_proj, hidden};
   if (spec_.fused_experts) {
     const SlotWriter::Part half{names_.fused_gate_up_proj, intermediate};
+    const StoredLayout layout =
+        spec_.fused_expert_rows ? StoredLayout::kExpertRows : StoredLayout::kExpertColumns;
     // Rows of gate and up alternate, so ranks divide pairs of rows.
     const SlotWriter::Part pairs{names_.fused_gate_up_proj, 2 * intermediate, 2};
     if (spec_.gate.activation == kernels::ExpertActivation::kClampedSwiglu)
@@ -36,9 +38,9 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
                           gate_up_);
     else
       slots.fused_experts(experts, {half, half}, {gate, up}, hidden, spec_.expert_bias,
-                          ShardAxis::kOutFeatures, gate_up_);
+                          ShardAxis::kOutFeatures, gate_up_, layout);
     slots.fused_experts(experts, {{names_.fused_down_proj, hidden}}, {down}, intermediate, spec_.expert_bias,
-                        ShardAxis::kInFeatures, down_);
+                        ShardAxis::kInFeatures, down_, layout);
   } else {
     slots.experts(experts, {gate, up}, hidden, ShardAxis::kOutFeatures, gate_up_);
     slots.experts(experts, {down}, intermediate, ShardAxis::kInFeatures, down_);
@@ -48,12 +50,15 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
                  /*bias=*/false, ShardAxis::kOutFeatures, shared_gate_up_);
     slots.linear({{names_.shared_down_proj, hidden}}, shared, /*bias=*/false, ShardAxis::kInFeatures,
                  shared_down_);
+    if (spec_.shared_gate)
+      slots.linear({{names_.shared_gate, 1}}, hidden, /*bias=*/false, ShardAxis::kNone, shared_gate_,
+                   /*dequantize_on_load=*/false, WeightUse::kRouter);
   }
 }
 
 std::vector<int64_t> MoeMlpModule::scratch_widths() const {
   const int64_t shared = spec_.shared_intermediate_size;
-  return {kernels::moe_scratch_width(shape_), 2 * shared, shared};
+  return {kernels::moe_scratch_width(shape_), 2 * shared, shared, spec_.shared_gate ? 1 : 0};
 }
 
 void MoeMlpModule::forward(ModuleStep& step) const {
@@ -64,6 +69,10 @@ void MoeMlpModule::forward(ModuleStep& step) const {
               .down = shared_down_.front(),
               .gate_up_out = step.scratch.take(2 * size),
               .inner = step.scratch.take(size)};
+  if (spec_.shared_gate) {
+    shared.gate = shared_gate_.front();
+    shared.gate_out = step.scratch.take(1);
+  }
   kernels::moe_add(step.residual,
                    {.norm = norm_,
                     .router = router_.front(),

@@ -26,7 +26,7 @@ class MoeMlpModule : public Module {
   const NormPlacement norms_;
   kernels::Norm norm_;
   TensorView correction_;
-  std::vector<Linear> router_, gate_up_, down_, shared_gate_up_, shared_down_;
+  std::vector<Linear> router_, gate_up_, down_, shared_gate_up_, shared_down_, shared_gate_;
 };
 
 }  // namespace attend

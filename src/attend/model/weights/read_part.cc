@@ -44,6 +44,8 @@ class PlainReader : public PartReader {
       case StoredLayout::kExpertRows:
         if (slot_.columns == 0) return {experts_axis(), outs_axis()};
         return {experts_axis(), outs_axis(), ins_axis()};
+      case StoredLayout::kConvolution:
+        return {outs_axis(), other_axis(1), ins_axis()};
       case StoredLayout::kExpertColumns:
         return {experts_axis(), ins_axis(), outs_axis()};
     }

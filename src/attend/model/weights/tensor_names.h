@@ -50,6 +50,19 @@ struct DecoderNames {
   std::string_view shared_gate_proj = "mlp.shared_experts.gate_proj";
   std::string_view shared_up_proj = "mlp.shared_experts.up_proj";
   std::string_view shared_down_proj = "mlp.shared_experts.down_proj";
+  std::string_view shared_gate = "mlp.shared_expert_gate";
+  // Gated delta net. Grouped projections: in_proj_qkvz and in_proj_ba; else the next four.
+  std::string_view in_proj_qkvz = "linear_attn.in_proj_qkvz";
+  std::string_view in_proj_ba = "linear_attn.in_proj_ba";
+  std::string_view in_proj_qkv = "linear_attn.in_proj_qkv";
+  std::string_view in_proj_z = "linear_attn.in_proj_z";
+  std::string_view in_proj_b = "linear_attn.in_proj_b";
+  std::string_view in_proj_a = "linear_attn.in_proj_a";
+  std::string_view conv = "linear_attn.conv1d";
+  std::string_view a_log = "linear_attn.A_log";      // full name of the tensor
+  std::string_view dt_bias = "linear_attn.dt_bias";  // full name
+  std::string_view gated_norm = "linear_attn.norm";
+  std::string_view out_proj = "linear_attn.out_proj";
 };
 
 // Replaces the prefix `from` of a name by `to` in a checkpoint.

@@ -107,6 +107,21 @@ void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, flo
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
+void SlotWriter::gated_norm(std::string_view name, int64_t size, TensorView& into) {
+  slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
+                    .use = WeightUse::kNorm,
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
+}
+
+void SlotWriter::convolution(std::string_view name, int64_t channels, int64_t taps, TensorView& into) {
+  slots_.push_back({.parts = {{name_of(name, ".weight"), channels}},
+                    .columns = taps,
+                    .use = WeightUse::kBias,
+                    .in_f32 = true,
+                    .layout = StoredLayout::kConvolution,
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
+}
+
 void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into) {
   slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
@@ -176,7 +191,7 @@ void SlotWriter::experts(const Experts& experts, std::initializer_list<Part> par
 
 void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Part> parts,
                                std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
-                               ShardAxis shard, std::vector<Linear>& into) {
+                               ShardAxis shard, std::vector<Linear>& into, StoredLayout layout) {
   std::vector<WeightPart> weights, biases;
   for (int expert = 0; expert < experts.num_experts; ++expert)
     for (const Part& part : parts) {
@@ -192,7 +207,7 @@ void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Par
        .columns = in_features,
        .use = WeightUse::kLinear,
        .shard = shard,
-       .layout = StoredLayout::kExpertColumns,
+       .layout = layout,
        .num_experts = experts.num_experts,
        .experts_per_token = experts.per_token,
        .place = set_linears(into)});

@@ -51,6 +51,7 @@ enum class StoredLayout : uint8_t {
   kRows,           // [rows, columns]; a vector: [rows]
   kExpertRows,     // [num_experts, rows per expert, columns]; vectors: [num_experts, rows per expert]
   kExpertColumns,  // [num_experts, columns, rows per expert]: transposed at load
+  kConvolution,    // [rows, 1, columns]: channels and taps
 };
 
 struct WeightSlot {
@@ -123,6 +124,10 @@ class SlotWriter {
   };
 
   void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
+  // Norm that multiplies by its weights, also in models with zero-centered norms.
+  void gated_norm(std::string_view name, int64_t size, TensorView& into);
+  // Depthwise convolution "<prefix><name>.weight" [channels, 1, taps], loaded in float32 as [channels, taps].
+  void convolution(std::string_view name, int64_t channels, int64_t taps, TensorView& into);
   // "<prefix><name>.weight" and ".bias".
   void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
   // "<prefix><name>": a bias that is loaded in float32.
@@ -142,12 +147,13 @@ class SlotWriter {
   };
   void experts(const Experts& experts, std::initializer_list<Part> parts, int64_t in_features,
                ShardAxis shard, std::vector<Linear>& into);
-  // Same for experts that share a tensor: "<prefix><experts>.<part>" with StoredLayout::kExpertColumns, and
+  // Same for experts that share a tensor: "<prefix><experts>.<part>" with this layout, and
   // "<prefix><experts>.<part>_bias" [num_experts, out_features]. `parts`: parts of one expert, with the same
   // name. `parts_of_one`: parts in a file with separate tensors per expert, as in experts().
   void fused_experts(const Experts& experts, std::initializer_list<Part> parts,
                      std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
-                     ShardAxis shard, std::vector<Linear>& into);
+                     ShardAxis shard, std::vector<Linear>& into,
+                     StoredLayout layout = StoredLayout::kExpertColumns);
 
  private:
   std::vector<WeightPart> parts_per_expert(const Experts& experts, std::initializer_list<Part> parts) const;

@@ -1,5 +1,7 @@
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
 
+#include <cmath>
+
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
@@ -154,6 +156,21 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa) {
 void gelu(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).gelu); }
 
 void gelu_tanh(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).gelu_tanh); }
+
+void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows gates(gate), rows(x);
+  parallel_for_rows(rows.num_rows, x.shape[2],
+                    [&](int64_t row) { kernels.sigmoid_mul(gates[row], rows[row], x.shape[2]); });
+}
+
+void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows gates(gate), rows(x);
+  parallel_for_rows(rows.num_rows, x.shape[1], [&](int64_t row) {
+    kernels.scale(rows[row], 1.0f / (1.0f + std::exp(-*gates[row])), x.shape[1]);
+  });
+}
 
 void soft_cap(const TensorView& x, float cap, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);

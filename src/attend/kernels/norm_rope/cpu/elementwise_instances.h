@@ -157,6 +157,14 @@ void clamped_swiglu_row(const float* gate, const float* up, float* out, float li
 }
 
 template <class S>
+void sigmoid_mul_row(const float* gate, float* x, int64_t n) {
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(x + i, times_sigmoid<S>(S::load_first(x + i, count), S::load_first(gate + i, count)),
+                   count);
+  });
+}
+
+template <class S>
 void scale_row(float* x, float scale, int64_t n) {
   const auto factor = S::set1(scale);
   for_each_vector<S>(n, [&](int64_t i, int count) {
@@ -197,6 +205,7 @@ ElementwiseKernels make_elementwise_kernels() {
           .gelu = &activate_row<S, gelu<S>>,
           .gelu_tanh = &activate_row<S, gelu_tanh<S>>,
           .clamped_swiglu = &clamped_swiglu_row<S>,
+          .sigmoid_mul = &sigmoid_mul_row<S>,
           .scale = &scale_row<S>,
           .soft_cap = &soft_cap_row<S>,
           .rotate = &rotate_row<S>};

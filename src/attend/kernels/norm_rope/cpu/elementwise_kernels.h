@@ -33,6 +33,8 @@ struct ElementwiseKernels {
   // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, in [-limit, limit]. out may be gate.
   void (*clamped_swiglu)(const float* gate, const float* up, float* out, float limit, float alpha,
                          int64_t n) = nullptr;
+  // x = x / (1 + e^-gate).
+  void (*sigmoid_mul)(const float* gate, float* x, int64_t n) = nullptr;
   // x *= scale.
   void (*scale)(float* x, float scale, int64_t n) = nullptr;
   // x = cap tanh(x / cap).

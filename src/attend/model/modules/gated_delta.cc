@@ -1,0 +1,124 @@
+#include "attend/model/modules/gated_delta.h"
+
+#include <array>
+
+#include "attend/base/error.h"
+#include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/gated_delta.h"
+
+namespace attend {
+
+GatedDeltaModule::GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlacement& norms, int state_layer,
+                                   const ModelSpec& model, const DecoderNames& names)
+    : spec_(spec),
+      state_layer_(state_layer),
+      hidden_size_(model.hidden_size),
+      names_(names),
+      norm_{.weight = {}, .eps = model.norm_eps},
+      gated_norm_(norm_) {
+  if (!norms.before || norms.after || norms.of_stream)
+    fail(ErrorCode::kUnsupported, model.architecture,
+         ": attend supports recurrent layers with a norm before them only");
+}
+
+void GatedDeltaModule::add_slots(SlotWriter& slots) {
+  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  const int64_t q = spec_.q_features(), v = spec_.v_features(), v_heads = spec_.num_v_heads;
+  const int64_t ratio = v_heads / spec_.num_k_heads, v_unit = ratio * spec_.head_dim_v;
+  const int64_t q_unit = spec_.head_dim_k;
+  if (spec_.grouped_projections)
+    slots.linear({{names_.in_proj_qkvz, 2 * (q + v), 2 * (q_unit + v_unit)},
+                  {names_.in_proj_ba, 2 * v_heads, 2 * ratio}},
+                 hidden_size_, /*bias=*/false, ShardAxis::kOutFeatures, in_proj_);
+  else
+    slots.linear({{names_.in_proj_qkv, q, q_unit},
+                  {names_.in_proj_qkv, q, q_unit},
+                  {names_.in_proj_qkv, v, v_unit},
+                  {names_.in_proj_z, v, v_unit},
+                  {names_.in_proj_b, v_heads, ratio},
+                  {names_.in_proj_a, v_heads, ratio}},
+                 hidden_size_, /*bias=*/false, ShardAxis::kOutFeatures, in_proj_);
+  slots.convolution(names_.conv, spec_.conv_channels(), spec_.conv_kernel, conv_);
+  slots.vector_in_f32(names_.a_log, v_heads, a_log_, ShardAxis::kOutFeatures);
+  slots.vector_in_f32(names_.dt_bias, v_heads, dt_bias_, ShardAxis::kOutFeatures);
+  slots.gated_norm(names_.gated_norm, spec_.head_dim_v, gated_norm_.weight);
+  slots.linear({{names_.out_proj, hidden_size_}}, {v, v_unit}, /*bias=*/false, ShardAxis::kInFeatures,
+               out_proj_);
+}
+
+std::vector<int64_t> GatedDeltaModule::scratch_widths() const {
+  return {projected_features(), spec_.conv_channels(), spec_.v_features()};
+}
+
+GatedDeltaModule::Projections GatedDeltaModule::projections(const TensorView& projected) const {
+  const int64_t q = spec_.q_features(), v = spec_.v_features(), v_heads = spec_.num_v_heads;
+  const int64_t k_heads = spec_.num_k_heads, ratio = v_heads / k_heads;
+  // One part after another, in groups of `width` features.
+  int64_t first = 0;
+  const auto part = [&](const TensorView& rows, int64_t features, int64_t width) {
+    const TensorView columns = rows.slice(rows.rank - 1, first, first + features);
+    first += features;
+    return columns.rank == 3 ? columns : columns.split(1, width);
+  };
+  Projections parts;
+  if (spec_.grouped_projections) {
+    const int64_t key = spec_.head_dim_k, values = ratio * spec_.head_dim_v;
+    const TensorView qkvz = projected.slice(1, 0, 2 * (q + v)).split(1, 2 * (key + values));
+    const TensorView ba = projected.slice(1, 2 * (q + v), projected_features()).split(1, 2 * ratio);
+    parts.q = part(qkvz, key, key);
+    parts.k = part(qkvz, key, key);
+    parts.v = part(qkvz, values, values);
+    parts.z = part(qkvz, values, values);
+    first = 0;
+    parts.b = part(ba, ratio, ratio);
+    parts.a = part(ba, ratio, ratio);
+    return parts;
+  }
+  parts.q = part(projected, q, q);
+  parts.k = part(projected, q, q);
+  parts.v = part(projected, v, v);
+  parts.z = part(projected, v, v);
+  parts.b = part(projected, v_heads, ratio);
+  parts.a = part(projected, v_heads, ratio);
+  return parts;
+}
+
+void GatedDeltaModule::forward(ModuleStep& step) const {
+  const TensorView projected = step.scratch.take(projected_features());
+  const TensorView convolved = step.scratch.take(spec_.conv_channels());
+  const TensorView out = step.scratch.take(spec_.v_features());
+  const LayerState& state = step.states->layer(state_layer_);
+  Stream& stream = step.context.stream;
+
+  kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
+  const Projections parts = projections(projected);
+  const std::array<TensorView, 3> conv_inputs = {parts.q, parts.k, parts.v};
+  kernels::causal_conv({.inputs = conv_inputs,
+                        .weight = conv_,
+                        .bias = {},
+                        .state = state.conv,
+                        .out = convolved,
+                        .batch = step.recurrent},
+                       stream);
+  const int64_t q = spec_.q_features();
+  const auto heads = [&](int64_t begin, int64_t end, int64_t head_dim) {
+    return convolved.slice(1, begin, end).split(1, head_dim);
+  };
+  const TensorView out_heads = out.split(1, spec_.head_dim_v);
+  kernels::gated_delta_rule({.q = heads(0, q, spec_.head_dim_k),
+                             .k = heads(q, 2 * q, spec_.head_dim_k),
+                             .v = heads(2 * q, spec_.conv_channels(), spec_.head_dim_v),
+                             .alpha = parts.a,
+                             .beta = parts.b,
+                             .a_log = a_log_,
+                             .dt_bias = dt_bias_,
+                             .state = state.recurrent,
+                             .out = out_heads,
+                             .batch = step.recurrent},
+                            stream);
+  kernels::gated_norm({.x = out_heads, .weight = gated_norm_.weight, .eps = gated_norm_.eps, .gate = parts.z},
+                      stream);
+  kernels::linear_add(out, out_proj_.front(), step.residual, step.context);
+}
+
+}  // namespace attend

@@ -1,0 +1,42 @@
+// GatedDeltaModule: gated delta net as described by a GatedDeltaSpec.
+#pragma once
+
+#include "attend/kernels/fused/operations.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/model/modules/module.h"
+#include "attend/model/weights/tensor_names.h"
+
+namespace attend {
+
+class GatedDeltaModule : public Module {
+ public:
+  // `state_layer`: ModelSpec::state_layer() of the layer. Throws Error(kUnsupported) for norms after the
+  // sublayer.
+  GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlacement& norms, int state_layer,
+                   const ModelSpec& model, const DecoderNames& names);
+
+  void add_slots(SlotWriter& slots) override;
+  std::vector<int64_t> scratch_widths() const override;
+  const kernels::Norm& input_norm() const override { return norm_; }
+  void forward(ModuleStep& step) const override;
+
+ private:
+  // Parts of the projections' output, each [num_tokens, groups, width].
+  struct Projections {
+    TensorView q, k, v, z, b, a;
+  };
+  Projections projections(const TensorView& projected) const;
+  int64_t projected_features() const {
+    return spec_.conv_channels() + spec_.v_features() + 2 * int64_t{spec_.num_v_heads};
+  }
+
+  const GatedDeltaSpec spec_;
+  const int state_layer_;
+  const int64_t hidden_size_;
+  const DecoderNames& names_;
+  kernels::Norm norm_, gated_norm_;
+  TensorView conv_, a_log_, dt_bias_;
+  std::vector<Linear> in_proj_, out_proj_;
+};
+
+}  // namespace attend

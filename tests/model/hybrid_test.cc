@@ -1,0 +1,117 @@
+// Readers of the configs of models with recurrent layers.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "tests/model/config_fields.h"
+
+namespace attend {
+namespace {
+
+using test::attention;
+using test::expect_rejected;
+using test::Fields;
+using test::read;
+using test::TempDir;
+using testing::ElementsAre;
+
+constexpr const char* kNext = "Qwen3NextForCausalLM";
+constexpr const char* kText = "Qwen3_5ForCausalLM";
+
+const GatedDeltaSpec& delta(const ModelSpec& spec, size_t layer = 0) {
+  return std::get<GatedDeltaSpec>(spec.layers.at(layer).mixer);
+}
+
+std::vector<bool> recurrent_layers(const ModelSpec& spec) {
+  std::vector<bool> recurrent;
+  for (const LayerSpec& layer : spec.layers) recurrent.push_back(has_state(layer.mixer));
+  return recurrent;
+}
+
+TEST(ReadQwen3Next, UsesTransformersDefaultsForAbsentFields) {
+  const ModelSpec spec = read(kNext, {{"num_hidden_layers", "8"}, {"num_key_value_heads", ""}});
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, true, true, false, true, true, true, false));
+  EXPECT_EQ(delta(spec).num_k_heads, 16);
+  EXPECT_EQ(delta(spec).num_v_heads, 32);
+  EXPECT_EQ(delta(spec).head_dim_k, 128);
+  EXPECT_EQ(delta(spec).head_dim_v, 128);
+  EXPECT_EQ(delta(spec).conv_kernel, 4);
+  EXPECT_TRUE(delta(spec).grouped_projections);
+  const AttentionSpec& full = attention(spec, 3);
+  EXPECT_EQ(full.num_kv_heads, 2);
+  EXPECT_EQ(full.head_dim, 256);
+  EXPECT_TRUE(full.output_gate);
+  EXPECT_EQ(full.qk_norm, QkNormSpan::kHead);
+  EXPECT_EQ(spec.ropes.at(0).rotary_dim, 64);
+  EXPECT_TRUE(spec.zero_centered_norms);
+  const auto& experts = std::get<MoeMlpSpec>(spec.layers.at(0).mlp);
+  EXPECT_EQ(experts.num_experts, 512);
+  EXPECT_EQ(experts.top_k, 10);
+  EXPECT_EQ(experts.shared_intermediate_size, 512);
+  EXPECT_TRUE(experts.shared_gate);
+  EXPECT_EQ(experts.rule.weights_of, kernels::RouterWeights::kChosenExperts);
+}
+
+TEST(ReadQwen3Next, CachesDescribeStatesNextToKeysAndValues) {
+  const ModelSpec spec = read(kNext, {{"num_hidden_layers", "4"}});
+  EXPECT_TRUE(spec.has_states());
+  EXPECT_EQ(spec.state_layer(3), 3);
+  EXPECT_EQ(spec.cache_layer(3), 0);
+  EXPECT_EQ(spec.geometry(DType::kF32, DType::kF32).layers.size(), 1u);
+  const std::vector<CacheSpec> states = state_caches(spec.caches()), tokens = token_caches(spec.caches());
+  ASSERT_EQ(states.size(), 1u);
+  EXPECT_THAT(states[0].layers, ElementsAre(0, 1, 2));
+  EXPECT_EQ(states[0].state, (StateShape{32, 128, 128, 3, 8192}));
+  ASSERT_EQ(tokens.size(), 1u);
+  EXPECT_THAT(tokens[0].layers, ElementsAre(3));
+  EXPECT_FALSE(has_window_half(spec.caches()));
+}
+
+TEST(ReadQwen35, ProjectionsAreNotGroupedAndLayersAreDense) {
+  const ModelSpec spec =
+      read(kText, {{"layer_types", R"(["full_attention", "linear_attention", "linear_attention"])"}});
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(false, true, true));
+  EXPECT_FALSE(delta(spec, 1).grouped_projections);
+  EXPECT_EQ(test::mlp(spec).intermediate_size, 96);
+  EXPECT_FALSE(spec.image_token_id.has_value());
+}
+
+TEST(ReadQwen35, PublishedConfigsAreNested) {
+  const TempDir dir;
+  dir.write("config.json", R"({"architectures": ["Qwen3_5MoeForConditionalGeneration"], "text_config": {
+      "hidden_size": 2048, "vocab_size": 248320, "num_hidden_layers": 40, "attn_output_gate": true,
+      "mamba_ssm_dtype": "float32", "rope_parameters": {"mrope_interleaved": true,
+      "mrope_section": [11, 11, 10], "rope_type": "default", "rope_theta": 10000000,
+      "partial_rotary_factor": 0.25}}})");
+  const ModelSpec spec = read_config(dir.path());
+  EXPECT_EQ(spec.num_layers(), 40);
+  EXPECT_EQ(spec.state_layer(40), 30);
+  EXPECT_EQ(spec.image_token_id, 248056);
+  EXPECT_EQ(spec.ropes.at(0).rotary_dim, 64);
+  EXPECT_EQ(spec.ropes.at(0).theta, 1e7);
+  const auto& experts = std::get<MoeMlpSpec>(spec.layers.at(39).mlp);
+  EXPECT_EQ(experts.num_experts, 256);
+  EXPECT_EQ(experts.top_k, 8);
+  EXPECT_TRUE(experts.fused_experts && experts.fused_expert_rows);
+}
+
+TEST(ReadQwen3Next, RejectsContradictoryAndUnsupportedFields) {
+  expect_rejected({{"layer_types", R"(["linear_attention", "full_attention"])"}}, ErrorCode::kCorruptFile,
+                  {"layer_types", "an array of 3 times"}, kNext);
+  expect_rejected({{"layer_types", R"(["linear_attention", "full_attention", "mamba"])"}},
+                  ErrorCode::kCorruptFile, {"layer_types", "\"linear_attention\" or"}, kNext);
+  expect_rejected({{"linear_num_value_heads", "24"}}, ErrorCode::kCorruptFile,
+                  {"linear_num_value_heads 24", "a multiple of linear_num_key_heads 16"}, kNext);
+  expect_rejected({{"linear_key_head_dim", "512"}}, ErrorCode::kUnsupported,
+                  {"linear_key_head_dim 512", "at most 256"}, kNext);
+  expect_rejected({{"linear_conv_kernel_dim", "1"}}, ErrorCode::kUnsupported,
+                  {"linear_conv_kernel_dim 1", "2 to 8"}, kNext);
+  expect_rejected({{"mamba_ssm_dtype", "\"bfloat16\""}}, ErrorCode::kUnsupported,
+                  {"mamba_ssm_dtype", "float32"}, kText);
+  expect_rejected({{"output_gate_type", "\"sigmoid\""}}, ErrorCode::kUnsupported,
+                  {"output_gate_type", "silu"}, kText);
+}
+
+}  // namespace
+}  // namespace attend
