@@ -114,6 +114,22 @@ def test_usage_counts_the_prompt_once(client):
     assert stream(client, messages=talk)[0].usage.input_tokens == again.usage.input_tokens
 
 
+def test_usage_shows_where_the_prompt_leaves_the_cache(client, server):
+    def talk(day):
+        return [{"role": "user", "content": "miss" + " sun" * 150 + f" {day}" + " fox" * 90}]
+
+    create(client, messages=talk("lemon"))
+    miss = create(client, messages=talk("melody")).usage.cache_miss
+    assert miss["before"].endswith(" sun sun") and miss["after"].startswith(" melody fox") and miss["position"] > 150
+    again = stream(client, messages=talk("melody"))[0].usage
+    assert not hasattr(again, "cache_miss") and again.cache_read_input_tokens > 150
+    chat = {"messages": talk("pea")}
+    details = json.loads(fetch(server, "/v1/chat/completions", chat)[2])["usage"]["prompt_tokens_details"]
+    assert details["cache_miss"]["position"] == miss["position"] and details["cache_miss"]["after"].startswith(" pea")
+    message = create(client, extra_body={"diagnostics": {"previous_message_id": None}})
+    assert message.diagnostics.cache_miss_reason.type == "unavailable"
+
+
 def test_the_prompt_is_cached_without_an_answer(client):
     talk = [{"role": "user", "content": "warm " + "word " * 200}]
     warmed = create(client, messages=talk, max_tokens=0)

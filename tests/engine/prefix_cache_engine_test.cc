@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -39,6 +40,7 @@ Tokens letters(std::initializer_list<int> runs) {
 struct CachedAnswer {
   Tokens tokens;
   int num_cached_tokens = 0;
+  std::optional<int> cache_miss_position;
   FinishReason reason = FinishReason::kNone;
 };
 
@@ -49,6 +51,7 @@ std::map<RequestId, CachedAnswer> run_to_the_end(Engine& engine) {
     CachedAnswer& answer = answers[output.id];
     answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
     answer.num_cached_tokens = output.request.num_cached_tokens;
+    answer.cache_miss_position = output.request.cache_miss_position;
     answer.reason = output.finish_reason;
   }))
     engine.check_memory();
@@ -71,6 +74,19 @@ TEST(EnginePrefixCache, CountsWholePagesWithoutTheLastToken) {
   EXPECT_EQ(engine.stats().num_cached_tokens, 112);
   EXPECT_EQ(engine.num_used_slots(), 0) << "cached pages without a user count as free";
   EXPECT_GT(engine.num_cached_slots(), 0);
+}
+
+TEST(EnginePrefixCache, ReportsTheFirstTokenThatDiffersFromCachedPrompts) {
+  Engine engine(paged_config(16, true));
+  const auto position = [&](const Tokens& prompt) {
+    return ask(engine, prompt, sampling(1, 2)).cache_miss_position;
+  };
+  const Tokens prompt = letters({20, 20, 24});
+  EXPECT_EQ(position(prompt), std::nullopt) << "nothing is cached";
+  EXPECT_EQ(position(prompt), std::nullopt) << "the prompt is cached";
+  EXPECT_EQ(position(letters({20, 20, 24, 9, 9})), std::nullopt) << "the prompt continues a cached one";
+  EXPECT_EQ(position(letters({20, 17, 24})), 37);
+  EXPECT_EQ(position(letters({3, 30})), 3) << "no page is shared";
 }
 
 TEST(EnginePrefixCache, CachesAnswersForTheNextTurn) {

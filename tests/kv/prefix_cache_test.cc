@@ -305,6 +305,26 @@ TEST_F(PrefixCacheTest, DropRemovesAllPages) {
   EXPECT_EQ(cache_->num_evictable_pages(), 4);
 }
 
+TEST_F(PrefixCacheTest, FindsWhereTokensDifferFromTheMostSimilarPages) {
+  make(4);
+  const auto num_shared = [this](const Tokens& prompt) {
+    const Found found = admit(prompt + Tokens{999});
+    return cache_->num_shared_in_next_page(found.lock,
+                                           View<const int32_t>(prompt).subspan(found.pages.size() * 4));
+  };
+  EXPECT_EQ(num_shared(count_from(0, 8)), std::nullopt) << "nothing is cached";
+  run(count_from(0, 12), 1);
+  EXPECT_EQ(num_shared(count_from(0, 12)), std::nullopt) << "the prompt is cached";
+  EXPECT_EQ(num_shared(count_from(0, 20)), std::nullopt) << "the prompt continues the cached one";
+  EXPECT_EQ(num_shared(count_from(0, 10)), std::nullopt) << "a cached page begins with its last tokens";
+  EXPECT_EQ(num_shared(count_from(0, 6) + count_from(50, 8)), 2);
+  EXPECT_EQ(num_shared(count_from(50, 8)), 0);
+  run(count_from(0, 4) + Tokens{4, 5, 6, 70}, 10);
+  run(count_from(0, 4) + Tokens{4, 60, 61, 62}, 20);
+  EXPECT_EQ(num_shared(count_from(0, 4) + Tokens{4, 5, 6, 80}), 3) << "the most similar page counts";
+  EXPECT_EQ(num_shared(count_from(0, 4) + Tokens{4, 60, 80}), 2);
+}
+
 TEST_F(PrefixCacheTest, IgnoresPartialPages) {
   make(4);
   run(count_from(1, 11), 1);

@@ -238,6 +238,9 @@ TEST(MessageReplies, UsageAddsUpToThePrompt) {
   EXPECT_EQ(usage(),
             Json::parse(R"({"input_tokens": 5, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 4,
                                      "output_tokens": 3})"));
+  choice.cache_miss = {6, "a ", "b"};
+  EXPECT_EQ(usage()["cache_miss"], Json::parse(R"({"position": 6, "before": "a ", "after": "b"})"));
+  choice.cache_miss.reset();
   job.message.has_cache_control = true;
   EXPECT_EQ(usage(),
             Json::parse(R"({"input_tokens": 0, "cache_creation_input_tokens": 5, "cache_read_input_tokens": 4,

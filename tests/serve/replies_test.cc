@@ -70,6 +70,16 @@ TEST(WholeReply, WritesACompletion) {
   EXPECT_EQ(reply["choices"][0]["finish_reason"], "length");
 }
 
+TEST(WholeReply, ReportsWhereThePromptDiffersFromCachedOnes) {
+  Choice choice = finished();
+  const Json miss = Json::parse(R"({"position": 3, "before": "a", "after": "b"})");
+  choice.cache_miss = {3, "a", "b"};
+  for (const Replies& to : {kChat, kCompletion})
+    EXPECT_EQ(Json::parse(full_reply(to, {}, {choice}))["usage"]["prompt_tokens_details"]["cache_miss"],
+              miss);
+  EXPECT_EQ(Json::parse(full_reply(kNative, {}, {choice}))["meta_info"]["cache_miss"], miss);
+}
+
 TEST(WholeReply, CountsAPromptOnceForAllItsCompletions) {
   GenerationJob job;
   job.params.n = 2;

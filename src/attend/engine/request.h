@@ -82,6 +82,9 @@ struct Request {
   // lost by a preemption do not count.
   int num_cached_tokens = 0;
   int num_ever_computed = 0;  // maximum of num_computed so far
+  // Position of the first prompt token in which the prompt differs from all cached prefixes, while the tokens
+  // before it are a start of one. No value: the prompt continues a cached prefix, or nothing is cached.
+  std::optional<int> cache_miss_position;
   RequestDraft draft;
   RequestTimes times;
 

@@ -125,6 +125,21 @@ int PrefixCache::num_cached_tokens(std::string_view salt, View<const int32_t> ke
   return static_cast<int>(num_matched * page_size_);
 }
 
+std::optional<int> PrefixCache::num_shared_in_next_page(const PrefixLock& lock,
+                                                        View<const int32_t> keys) const {
+  constexpr int kMaxCompared = 64;
+  check_lock(lock);
+  const View<const int32_t> page = keys.first(std::min(keys.size(), page_size_));
+  std::optional<int> most;
+  int32_t child = at(lock.node_).first_child;
+  for (int i = 0; child >= 0 && i < kMaxCompared; ++i, child = at(child).next_sibling) {
+    const auto differs = std::mismatch(page.begin(), page.end(), at(child).keys.begin()).first;
+    if (differs == page.end()) return std::nullopt;
+    most = std::max(most.value_or(0), static_cast<int>(differs - page.begin()));
+  }
+  return most;
+}
+
 void PrefixCache::insert(PrefixLock& lock, View<const int32_t> keys, View<PageId> pages, int priority,
                          std::vector<PageId>& duplicates) {
   check_lock(lock);
@@ -227,7 +242,7 @@ PrefixCache::Step PrefixCache::step_and_split(int32_t from, View<const int32_t> 
 
 int32_t PrefixCache::split(int32_t node, size_t num_pages) {
   const int32_t front = add_node();
-  children_.erase(child_link(node));
+  unlink(node);
   Node &first = at(front), &second = at(node);
   const auto num_tokens = static_cast<std::ptrdiff_t>(num_pages * page_size_);
   const auto pages_end = second.pages.begin() + static_cast<std::ptrdiff_t>(num_pages);
@@ -281,6 +296,17 @@ void PrefixCache::add_leaf(PrefixLock& lock, View<const int32_t> keys, View<cons
 
 void PrefixCache::link(int32_t node) {
   children_.emplace(child_hash(at(node).parent, at(node).keys.data()), node);
+  const int32_t next = std::exchange(at(at(node).parent).first_child, node);
+  at(node).next_sibling = next;
+  if (next >= 0) at(next).previous_sibling = node;
+}
+
+void PrefixCache::unlink(int32_t node) {
+  children_.erase(child_link(node));
+  const int32_t next = std::exchange(at(node).next_sibling, -1);
+  const int32_t previous = std::exchange(at(node).previous_sibling, -1);
+  (previous >= 0 ? at(previous).next_sibling : at(at(node).parent).first_child) = next;
+  if (next >= 0) at(next).previous_sibling = previous;
 }
 
 PrefixCache::Children::iterator PrefixCache::child_link(int32_t node) {
@@ -335,7 +361,7 @@ void PrefixCache::add_evictable(int32_t node) {
 void PrefixCache::remove_leaf(int32_t node) {
   const int32_t parent = at(node).parent;
   evictable_->remove(node);
-  children_.erase(child_link(node));
+  unlink(node);
   at(node) = {};
   unused_nodes_.push_back(node);
   if (--at(parent).num_children == 0 && at(parent).num_locks == 0) add_evictable(parent);
@@ -386,6 +412,10 @@ void PrefixCache::check() const {
       continue;
     }
     const Node& parent = at(node.parent);
+    ensure(node.previous_sibling >= 0 ? at(node.previous_sibling).next_sibling == i : parent.first_child == i,
+           "prefix cache: node ", i, " is not in the list of its parent");
+    ensure(node.next_sibling < 0 || at(node.next_sibling).previous_sibling == i, "prefix cache: node ", i,
+           " is not linked from its next sibling");
     ++num_linked;
     ++num_children[static_cast<size_t>(node.parent)];
     num_locks[static_cast<size_t>(node.parent)] += node.num_locks;

@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -84,6 +85,12 @@ class PrefixCache {
   // Number of `keys` that are cached, from the start of a namespace. Locks and changes nothing.
   int num_cached_tokens(std::string_view salt, View<const int32_t> keys) const;
 
+  // Number of tokens, less than a page, that `keys` share with the most similar of the cached pages that
+  // follow the locked prefix, of which at most 64 are compared, the newest first. `keys` follow the prefix,
+  // after match(). No value: nothing that is cached follows the prefix, or a cached page begins with all
+  // keys.
+  std::optional<int> num_shared_in_next_page(const PrefixLock& lock, View<const int32_t> keys) const;
+
   // Adds pages with computed K/V after the locked prefix, and locks them. `keys`: [pages.size() * page_size].
   // If the cache already has a page with the same keys, the caller's page is a duplicate: it is appended to
   // `duplicates`, to be freed, and replaced by the cached page in `pages`, to be written to the row. Raises
@@ -118,7 +125,8 @@ class PrefixCache {
   friend class PrefixLock;
 
   struct Node {
-    int32_t parent = -1;  // -1: root of a namespace, or unused
+    int32_t parent = -1;                                                 // -1: root of a namespace, or unused
+    int32_t first_child = -1, next_sibling = -1, previous_sibling = -1;  // the newest child is the first
     int32_t num_children = 0;
     int32_t num_locks = 0;  // locks of this node and its descendants
     int32_t end_page = 0;   // pages from the root to the end of this node
@@ -151,6 +159,7 @@ class PrefixCache {
   int32_t add_node();
   void add_leaf(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
   void link(int32_t node);
+  void unlink(int32_t node);
   Children::iterator child_link(int32_t node);
   void move_lock(PrefixLock& lock, int32_t node);
   void raise_priority(int32_t node, int priority);

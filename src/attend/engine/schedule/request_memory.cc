@@ -27,6 +27,7 @@ CachedPrefix RequestMemory::find_prefix(const Request& request) {
   prefix.lock = cache_->open(request.cache_salt);
   prefix.pages.resize(keys.size() / static_cast<size_t>(page_size()));
   prefix.num_found = cache_->match(prefix.lock, keys, prefix.pages);
+  prefix.miss_position = miss_position(prefix.lock, request, prefix.num_found * page_size());
   const auto num_resumable_pages = static_cast<size_t>(
       num_restorable(View<const PageId>(prefix.pages).first(static_cast<size_t>(prefix.num_found))));
   prefix.pages.resize(num_resumable_pages);
@@ -54,6 +55,8 @@ bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
   if (!row) return false;
   request.row = *row;
   prefix_lock(request) = std::move(prefix.lock);
+  // A request that was preempted would find its own pages.
+  if (request.num_ever_computed == 0) request.cache_miss_position = prefix.miss_position;
   begin_after(request, 0, prefix.pages, prefix.num_found);
   return true;
 }
@@ -71,9 +74,21 @@ void RequestMemory::match_more(Request& request) {
   if (num_held_tokens_ + static_cast<int64_t>(keys.size()) > max_kv_tokens_) return;
   page_scratch_.resize(keys.size() / static_cast<size_t>(page_size()));
   const int num_found = cache_->match(prefix_lock(request), keys, page_scratch_);
-  if (num_found > 0)
-    begin_after(request, first_page, View<const PageId>(page_scratch_).first(static_cast<size_t>(num_found)),
-                num_found);
+  if (num_found == 0) return;
+  if (request.num_output() == 0)
+    request.cache_miss_position =
+        miss_position(prefix_lock(request), request, request.num_computed + num_found * page_size());
+  begin_after(request, first_page, View<const PageId>(page_scratch_).first(static_cast<size_t>(num_found)),
+              num_found);
+}
+
+std::optional<int> RequestMemory::miss_position(const PrefixLock& lock, const Request& request,
+                                                int num_matched) const {
+  const auto keys = prefix_keys(request).first(static_cast<size_t>(request.num_reusable()));
+  const auto num_shared =
+      cache_->num_shared_in_next_page(lock, keys.subspan(static_cast<size_t>(num_matched)));
+  if (!num_shared) return std::nullopt;
+  return num_matched + *num_shared;
 }
 
 void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages, int num_found) {

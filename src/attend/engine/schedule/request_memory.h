@@ -19,7 +19,8 @@ namespace attend {
 struct CachedPrefix {
   PrefixLock lock;
   std::vector<PageId> pages;
-  int num_found = 0;  // number of cached pages, including those that some group cannot restore
+  int num_found = 0;                 // number of cached pages, including those that some group cannot restore
+  std::optional<int> miss_position;  // see Request::cache_miss_position
 };
 
 // Each page has one owner: the free list, the prefix cache, or one request. A request's row starts with pages
@@ -45,6 +46,8 @@ class RequestMemory {
   // Extends the row, between two chunks, by cached pages that other requests have computed since the last
   // match.
   void match_more(Request& request);
+  // Returns Request::cache_miss_position of a request with `num_matched` tokens in the locked prefix.
+  std::optional<int> miss_position(const PrefixLock& lock, const Request& request, int num_matched) const;
   // Allocates slots for the first `num_tokens` tokens. Returns false and changes nothing if this exceeds the
   // pool or max_kv_tokens.
   [[nodiscard]] bool grow(Request& request, int num_tokens);

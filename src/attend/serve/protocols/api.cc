@@ -190,6 +190,7 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
       .integer(status);
   line.key("prompt_tokens").integer(first.num_prompt_tokens);
   line.key("cached_tokens").integer(first.num_cached_tokens);
+  if (first.cache_miss) line.key("cache_miss_position").integer(first.cache_miss->position);
   line.key("completion_tokens").integer(num_tokens).key("finish_reasons").begin_array();
   for (const Choice& choice : ended.choices()) line.text(to_string(choice.finish_reason));
   line.end_array().key("seconds_to_first_token").number(ended.seconds_to_first_token());

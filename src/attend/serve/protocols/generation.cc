@@ -16,6 +16,16 @@ void assign(std::vector<T>& copy, std::span<const T> values) {
   copy.assign(values.begin(), values.end());
 }
 
+// Copies some tokens of the prompt around its first difference from the cached prefixes.
+void copy_ids_at_miss(OutputCopy& copy, const Request& request) {
+  constexpr size_t kNumShown = 12;
+  const auto prompt = std::span(request.tokens).first(static_cast<size_t>(request.num_prompt));
+  const auto position = static_cast<size_t>(*request.cache_miss_position);
+  const size_t num_before = std::min(position, kNumShown);
+  assign(copy.ids_before_miss, prompt.subspan(position - num_before, num_before));
+  assign(copy.ids_after_miss, prompt.subspan(position, std::min(kNumShown, prompt.size() - position)));
+}
+
 void copy_into(OutputCopy& copy, const RequestOutput& output) {
   assign(copy.token_ids, output.token_ids);
   copy.text = output.text;
@@ -31,6 +41,8 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   const bool is_first = output.request.num_output() == std::ssize(output.token_ids);
   const auto num_prompt =
       is_first && output.request.params.logprobs ? static_cast<size_t>(output.request.num_prompt) : 0;
+  copy.cache_miss_position = is_first ? output.request.cache_miss_position : std::nullopt;
+  if (copy.cache_miss_position) copy_ids_at_miss(copy, output.request);
   assign(copy.prompt_ids, std::span(output.request.tokens).first(num_prompt));
   copy.has_prompt_logprobs = output.has_prompt_logprobs;
   assign(copy.prompt_logprobs, output.prompt_logprobs.logprobs);
@@ -353,6 +365,13 @@ void Generation::on_output(const OutputCopy& output) {
   Choice& choice = choices_[index];
   choice.num_prompt_tokens = output.num_prompt_tokens;
   choice.num_cached_tokens = output.num_cached_tokens;
+  if (output.cache_miss_position) {
+    const auto text = [&](const std::vector<int32_t>& ids) {
+      return engine_.tokenizer() ? engine_.tokenizer()->decode(ids, /*skip_special_tokens=*/false) : "";
+    };
+    choice.cache_miss = {*output.cache_miss_position, text(output.ids_before_miss),
+                         text(output.ids_after_miss)};
+  }
   choice.drafts = output.drafts;
   choice.token_ids.insert(choice.token_ids.end(), output.token_ids.begin(), output.token_ids.end());
   // Size of the text that a streaming client has received. Echoed text is sent with the first token.

@@ -30,6 +30,8 @@ struct OutputCopy {
   std::string matched_stop, message;
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
+  std::optional<int> cache_miss_position;                // in the first output
+  std::vector<int32_t> ids_before_miss, ids_after_miss;  // valid if there is a position
   DraftCounts drafts;
   bool has_prompt_logprobs = false;
   std::vector<int32_t> prompt_ids;  // in the first output, if logprobs were requested

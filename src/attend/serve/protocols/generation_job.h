@@ -44,6 +44,7 @@ struct MessageOptions {
   Thinking thinking = Thinking::kShown;
   bool has_cache_control = false;
   bool has_answer = true;  // false: only the prompt is computed
+  bool wants_diagnostics = false;
 };
 
 struct ResponseRequest;

@@ -62,6 +62,12 @@ void add_token(const ShownToken& token, JsonText& json) {
   json.end_array().end_object();
 }
 
+void add_cache_miss(const Choice& choice, JsonText& json) {
+  if (!choice.cache_miss) return;
+  json.key("cache_miss").begin_object().key("position").integer(choice.cache_miss->position);
+  json.key("before").text(choice.cache_miss->before).key("after").text(choice.cache_miss->after).end_object();
+}
+
 void add_logprob(const std::optional<float>& logprob, JsonText& json) {
   logprob ? json.number(*logprob) : json.null();
 }

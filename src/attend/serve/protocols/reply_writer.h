@@ -19,6 +19,13 @@
 
 namespace attend::serve {
 
+// Place where a prompt differs from the cached prefix that it shares most with; see
+// Request::cache_miss_position. The texts are some tokens of the prompt before and after it.
+struct CacheMiss {
+  int position = 0;
+  std::string before, after;
+};
+
 // One completion as far as it has been generated.
 struct Choice {
   std::string text;  // complete text; with echo, it starts with the prompt
@@ -31,6 +38,7 @@ struct Choice {
   size_t num_chars_sent = 0;       // characters of the sent tokens: text offset of the next one
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
+  std::optional<CacheMiss> cache_miss;
   int num_reasoning_tokens = 0;  // of the reasoning that `answer` contains
   int num_unread_tokens = 0;     // since the last part of `answer`
   DraftCounts drafts;
@@ -91,6 +99,8 @@ inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 void add_matched_stop(const Choice& choice, JsonText& json);
 // Writes a token with its bytes and the likeliest tokens, in OpenAI's format.
 void add_token(const ShownToken& token, JsonText& json);
+// Writes the key and the value of "cache_miss", if there is one.
+void add_cache_miss(const Choice& choice, JsonText& json);
 // Writes the value, or null for none.
 void add_logprob(const std::optional<float>& logprob, JsonText& json);
 // Returns the number of characters of the answer that the token covers.

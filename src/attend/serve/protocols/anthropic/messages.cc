@@ -15,7 +15,8 @@
 namespace attend::serve {
 namespace {
 
-void reject_unsupported_fields_of_messages(const Fields& fields) {
+// Rejects fields that would change the answer, and reads those that do not.
+void read_other_fields(const Fields& fields, GenerationJob& job) {
   struct Row {
     const char* key;
     const char* why;
@@ -36,6 +37,10 @@ void reject_unsupported_fields_of_messages(const Fields& fields) {
   if (const auto speed = fields.string("speed"); speed && *speed != "standard")
     reject_unsupported("speed", excerpt(*speed), " is not supported; expected \"standard\"");
   if (const Json* metadata = fields.find("metadata")) Fields(*metadata, "metadata.").string("user_id");
+  if (const Json* diagnostics = fields.find("diagnostics")) {
+    Fields(*diagnostics, "diagnostics.").string("previous_message_id");
+    job.message.wants_diagnostics = true;
+  }
   const Json* management = fields.find("context_management");
   const Json* edits = management ? Fields(*management, "context_management.").find("edits") : nullptr;
   if (!edits) return;
@@ -123,7 +128,7 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
   read_request(fields, job);
   read_sampling(fields, defaults, job);
   read_limits(fields, must_have_max_tokens, job);
-  reject_unsupported_fields_of_messages(fields);
+  read_other_fields(fields, job);
   Json variables = Json::object();
   if (const Json* own = fields.find("chat_template_kwargs")) {
     const Fields checked(*own, "chat_template_kwargs.");

@@ -41,6 +41,7 @@ void MessageReplies::add_usage(const Choice& choice, bool ended, JsonText& json)
   json.key("cache_creation_input_tokens").integer(stores ? num_new : 0);
   json.key("cache_read_input_tokens").integer(choice.num_cached_tokens);
   json.key("output_tokens").integer(job_.message.has_answer ? std::ssize(choice.token_ids) : 0);
+  add_cache_miss(choice, json);
   if (ended && choice.answer)
     json.key("output_tokens_details")
         .begin_object()
@@ -48,6 +49,12 @@ void MessageReplies::add_usage(const Choice& choice, bool ended, JsonText& json)
         .integer(choice.num_reasoning_tokens)
         .end_object();
   json.end_object();
+}
+
+// The server keeps no earlier requests to compare with; usage.cache_miss compares with the whole cache.
+void MessageReplies::add_diagnostics(JsonText& json) const {
+  if (job_.message.wants_diagnostics)
+    json.key("diagnostics").raw(R"({"cache_miss_reason":{"type":"unavailable"}})");
 }
 
 void MessageReplies::add_end(const Choice& choice, JsonText& json) const {
@@ -93,6 +100,7 @@ std::string MessageReplies::reply(std::span<const Choice> choices) const {
   json.end_array();
   add_end(choice, json);
   add_usage(choice, /*ended=*/true, json);
+  add_diagnostics(json);
   return json.end_object().take();
 }
 
@@ -103,6 +111,7 @@ void MessageReplies::add_events(const Update& update, Choice& choice, std::strin
     begin_message(json);
     json.end_array().key("stop_reason").null().key("stop_sequence").null();
     add_usage(choice, /*ended=*/false, json);
+    add_diagnostics(json);
     events += event("message_start", json.end_object().end_object().take());
     events += event("ping", R"({"type":"ping"})");
   }

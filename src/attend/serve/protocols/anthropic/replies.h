@@ -30,6 +30,7 @@ class MessageReplies final : public ReplyWriter {
 
   void begin_message(JsonText& json) const;
   void add_usage(const Choice& choice, bool ended, JsonText& json) const;
+  void add_diagnostics(JsonText& json) const;
   void add_end(const Choice& choice, JsonText& json) const;
   void add_block(const AnswerBlock& block, JsonText& json) const;
   bool shows(AnswerPart::Kind kind) const;

@@ -27,7 +27,9 @@ void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
   json.key("prompt_tokens").integer(prompt);
   json.key("completion_tokens").integer(completion);
   json.key("total_tokens").integer(prompt + completion);
-  json.key("prompt_tokens_details").begin_object().key("cached_tokens").integer(cached).end_object();
+  json.key("prompt_tokens_details").begin_object().key("cached_tokens").integer(cached);
+  if (choices.size() == static_cast<size_t>(n)) add_cache_miss(choices.front(), json);
+  json.end_object();
   json.end_object();
 }
 

@@ -57,7 +57,9 @@ void add_usage(const Choice& choice, JsonText& json) {
   const auto num_output = std::ssize(choice.token_ids);
   json.begin_object().key("input_tokens").integer(choice.num_prompt_tokens);
   json.key("input_tokens_details").begin_object();
-  json.key("cached_tokens").integer(choice.num_cached_tokens).end_object();
+  json.key("cached_tokens").integer(choice.num_cached_tokens);
+  add_cache_miss(choice, json);
+  json.end_object();
   json.key("output_tokens").integer(num_output);
   json.key("output_tokens_details").begin_object();
   json.key("reasoning_tokens").integer(choice.num_reasoning_tokens).end_object();

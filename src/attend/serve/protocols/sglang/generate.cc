@@ -130,6 +130,7 @@ class GenerateReplies final : public ReplyWriter {
     json.key("prompt_tokens").integer(choice.num_prompt_tokens);
     json.key("completion_tokens").integer(std::ssize(choice.token_ids));
     json.key("cached_tokens").integer(choice.num_cached_tokens);
+    add_cache_miss(choice, json);
     json.key("e2e_latency").number(choice.seconds);
     add_draft_counts(choice.drafts, json);
     add_native_logprobs(choice, job_, json);
