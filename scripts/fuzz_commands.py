@@ -15,6 +15,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -182,9 +183,9 @@ def known_flags(attend):
     for command in ("generate", "backends", "bench model", "bench attention"):
         text = subprocess.run([attend, *command.split(), "--help"], capture_output=True, text=True, check=True).stdout
         flags[command] = [
-            (line.split()[0].split(",")[0], "TEXT" in line or "NUMBER" in line)
+            (line.split()[0].split(",")[0], bool(re.search(r"-\S+ [A-Z]", line)))
             for line in text.splitlines()
-            if line.strip().startswith("-")
+            if re.match(r" {2,6}-", line)
         ]
     return flags
 

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -200,6 +201,23 @@ TEST(GenerateCommand, TreatsABracketedPromptAsText) {
   ASSERT_EQ(lines.size(), 1u);
   EXPECT_EQ(nlohmann::json::parse(lines[0]).at("prompt"), "[a,b]");
   EXPECT_EQ(attend("generate --model-path " + kTinyModel + " -p a b -n 1").exit_code, 2);
+}
+
+// CI sets the variable.
+TEST(GenerateCommand, CompletesByAGrammar) {
+  if (std::getenv("ATTEND_GRAMMAR_LIBRARY_PATH") == nullptr) GTEST_SKIP() << "no ATTEND_GRAMMAR_LIBRARY_PATH";
+  const std::string generate = "generate -p sun -m " + kTinyModel;
+  const std::string schema =
+      R"({"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"], "additionalProperties": false})";
+  for (const std::string& value : {"'" + schema + "'", write_file("schema.json", schema)}) {
+    const CommandResult ran = attend(generate + " --json-schema " + value, Streams::kStdout);
+    EXPECT_EQ(ran.exit_code, 0) << value;
+    EXPECT_EQ(nlohmann::json::parse(ran.out).at("a"), 1);
+  }
+  EXPECT_EQ(attend(generate + " --regex 'a{3}b'", Streams::kStdout).out, "aaab\n");
+  EXPECT_EQ(attend(generate + " --ebnf " + write_file("xy.gbnf", "root ::= \"xy\""), Streams::kStdout).out,
+            "xy\n");
+  EXPECT_THAT(attend(generate + " --json-schema '{bad'").out, HasSubstr("the schema: expected JSON"));
 }
 
 }  // namespace

@@ -94,7 +94,7 @@ std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
 // Creates a request per prompt and validates it. An error names the prompt.
 std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const std::vector<Prompt>& prompts,
                                                   const std::optional<ChatTemplate>& chat,
-                                                  const std::optional<ChosenGrammar>& grammar) {
+                                                  std::optional<ChosenGrammar>& grammar) {
   const std::shared_ptr<const TokenMask> mask = grammar ? grammar->compile(engine) : nullptr;
   std::vector<std::unique_ptr<Request>> requests;
   for (const Prompt& prompt : prompts) {
@@ -140,7 +140,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   check_writable("--profile", options.profile);
   const std::vector<Prompt> prompts = gather_prompts(options, sampling);
   const std::optional<ChatTemplate> chat = find_chat_template(options);
-  const std::optional<ChosenGrammar> grammar = ChosenGrammar::of(options.grammar);
+  std::optional<ChosenGrammar> grammar = ChosenGrammar::of(options.grammar);
   EngineBars bars;
   EngineProgress progress = bars.progress();
   std::vector<std::unique_ptr<Request>> requests;

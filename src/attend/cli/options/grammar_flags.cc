@@ -67,10 +67,10 @@ std::optional<ChosenGrammar> ChosenGrammar::of(const GrammarFlags& flags) {
   return chosen;
 }
 
-std::shared_ptr<TokenMask> ChosenGrammar::compile(const Engine& engine) const {
-  GrammarCompiler compiler(options_.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
-                           options_.limits);
-  return compiler.compile(grammar_);
+std::shared_ptr<TokenMask> ChosenGrammar::compile(const Engine& engine) {
+  compiler_ = std::make_shared<GrammarCompiler>(
+      options_.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()), options_.limits);
+  return compiler_->compile(grammar_);
 }
 
 }  // namespace attend::cli

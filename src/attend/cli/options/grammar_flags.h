@@ -30,12 +30,14 @@ GrammarLimits to_limits(const GrammarFlags& flags);
 class ChosenGrammar {
  public:
   static std::optional<ChosenGrammar> of(const GrammarFlags& flags);
-  // Compiles for the engine's vocabulary. Throws the errors of GrammarCompiler::compile.
-  std::shared_ptr<TokenMask> compile(const Engine& engine) const;
+  // Compiles for the engine's vocabulary. The mask is valid while this object exists, since the compiler's
+  // threads compute it. Throws the errors of GrammarCompiler::compile.
+  std::shared_ptr<TokenMask> compile(const Engine& engine);
 
  private:
   Grammar grammar_;
   GrammarOptions options_;
+  std::shared_ptr<GrammarCompiler> compiler_;
 };
 
 }  // namespace attend::cli
