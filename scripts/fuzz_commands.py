@@ -209,10 +209,12 @@ def limit_memory():
     resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
 
 
-def run(command):
-    """Returns the problem of a run, or None."""
+def run(command, folder):
+    """Returns the problem of a run in `folder`, since flags such as --profile write files, or None."""
     try:
-        ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=MAX_SECONDS, preexec_fn=limit_memory)
+        ran = subprocess.run(
+            command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=MAX_SECONDS, preexec_fn=limit_memory
+        )
     except subprocess.TimeoutExpired:
         return f"did not end within {MAX_SECONDS} s"
     if ran.returncode not in (0, 2):
@@ -239,7 +241,7 @@ def fuzz(name, attend, seconds, seed, known):
         except UnicodeEncodeError:
             shutil.rmtree(folder)
             continue
-        wrong = run(command)
+        wrong = run(command, folder)
         num_runs += 1
         if wrong:
             num_wrong += 1
