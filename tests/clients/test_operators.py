@@ -99,6 +99,15 @@ def test_model_without_a_tokenizer_is_reported_at_start():
     assert "warning: " in log and "no tokenizer.json: requests with texts are rejected" in log
 
 
+def test_server_has_several_names():
+    server = Server("--served-model-name", "first", "second")
+    try:
+        names = [model["id"] for model in json.loads(fetch(server, "/v1/models")[2])["data"]]
+        assert names[-2:] == ["first", "second"]
+    finally:
+        server.stop()
+
+
 def test_api_keys_are_read_from_the_environment(monkeypatch):
     monkeypatch.setenv("ATTEND_API_KEY", "secret")
     server = Server()
