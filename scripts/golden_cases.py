@@ -19,6 +19,8 @@ from golden_configs import (
     glm4_moe_lite,
     gpt_oss,
     granite,
+    lfm2,
+    lfm2_moe,
     llama,
     llama4,
     llama4_multimodal,
@@ -1241,4 +1243,22 @@ CASES = {
         ),
         lengths=(1, 17, 66, 128),
     ),
+    # Short convolutions; the adjusted size of the MLP (2/3, rounded up) is 32, and embeddings are tied by default.
+    "lfm2-conv": Case(lfm2(), lengths=(1, 2, 3, 65)),
+    # Biases of convolutions and projections, the MLP's own size, an lm_head, weights in bf16.
+    "lfm2-biases": Case(
+        lfm2(
+            conv_bias=True,
+            conv_L_cache=4,
+            block_auto_adjust_ff_dim=False,
+            full_attn_idxs=None,
+            layer_types=["full_attention", "conv", "conv"],
+            tie_word_embeddings=False,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 7, 33, 64),
+    ),
+    # Sigmoid router with a bias in float32; the first two layers are dense.
+    "lfm2-moe": Case(lfm2_moe(), lengths=(1, 3, 17, 64)),
 }

@@ -330,6 +330,47 @@ def qwen3_5(architecture, model_type, **text_changes):
     )
 
 
+def lfm2(**changes):
+    """Short convolutions, and attention in layer 1; norm_eps instead of rms_norm_eps."""
+    return config_of(
+        "Lfm2ForCausalLM",
+        "lfm2",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        num_hidden_layers=3,
+        rms_norm_eps=None,
+        hidden_act=None,
+        norm_eps=1e-5,
+        rope_theta=1000000.0,
+        **{
+            "conv_L_cache": 3,
+            "full_attn_idxs": [1],
+            "block_multiple_of": 16,
+            "tie_word_embeddings": None,
+        }
+        | changes,
+    )
+
+
+def lfm2_moe(**changes):
+    return config_of(
+        "Lfm2MoeForCausalLM",
+        "lfm2_moe",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        rms_norm_eps=None,
+        hidden_act=None,
+        norm_eps=1e-5,
+        num_experts=8,
+        num_experts_per_tok=3,
+        moe_intermediate_size=24,
+        layer_types=["conv", "full_attention", "conv", "conv"],
+        **{"num_hidden_layers": 4, "tie_word_embeddings": None} | changes,
+    )
+
+
 def qwen2_5_vl(**changes):
     """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(

@@ -33,6 +33,8 @@ void check(const ModelSpec&, const GatedDeltaSpec& delta) {
   expect(delta.head_dim_k >= 1 && delta.head_dim_v >= 1 && delta.conv_kernel >= 2);
 }
 
+void check(const ModelSpec&, const ShortConvSpec& conv) { expect(conv.kernel >= 2); }
+
 // Properties that pools, backends and the decoder rely on.
 void check(const ModelSpec& spec) {
   expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1);

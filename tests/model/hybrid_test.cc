@@ -96,6 +96,40 @@ TEST(ReadQwen35, PublishedConfigsAreNested) {
   EXPECT_TRUE(experts.fused_experts && experts.fused_expert_rows);
 }
 
+TEST(ReadLfm2, AdjustsTheSizeOfTheMlp) {
+  const ModelSpec spec = read("Lfm2ForCausalLM", {{"full_attn_idxs", "[1]"}, {"intermediate_size", "12288"}});
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, true));
+  EXPECT_EQ(test::mlp(spec).intermediate_size, 8192);
+  EXPECT_EQ(attention(spec, 1).qk_norm, QkNormSpan::kHead);
+  EXPECT_TRUE(spec.tie_word_embeddings);
+  EXPECT_EQ(spec.ropes.at(0).theta, 1e6);
+  EXPECT_EQ(state_caches(spec.caches()).at(0).state, (StateShape{0, 0, 0, 2, 64}));
+  const ModelSpec own =
+      read("Lfm2ForCausalLM", {{"block_ff_dim", "100"}, {"block_auto_adjust_ff_dim", "false"}});
+  EXPECT_EQ(test::mlp(own).intermediate_size, 100);
+  EXPECT_FALSE(own.has_states());
+}
+
+TEST(ReadLfm2, ExpertsFollowTheDenseLayers) {
+  const ModelSpec spec =
+      read("Lfm2MoeForCausalLM", {{"layer_types", R"(["conv", "full_attention", "conv"])"}});
+  EXPECT_EQ(test::mlp(spec, 1).intermediate_size, 96);
+  const auto& experts = std::get<MoeMlpSpec>(spec.layers.at(2).mlp);
+  EXPECT_EQ(experts.num_experts, 32);
+  EXPECT_EQ(experts.top_k, 4);
+  EXPECT_TRUE(experts.correction);
+  EXPECT_EQ(experts.rule.scores, kernels::RouterScores::kSigmoid);
+}
+
+TEST(ReadLfm2, RejectsOtherLayerTypes) {
+  expect_rejected({{"layer_types", R"(["conv", "conv", "mamba"])"}}, ErrorCode::kCorruptFile,
+                  {"layer_types", "\"conv\" or"}, "Lfm2ForCausalLM");
+  expect_rejected({{"full_attn_idxs", "[3]"}}, ErrorCode::kCorruptFile, {"full_attn_idxs"},
+                  "Lfm2ForCausalLM");
+  expect_rejected({{"conv_L_cache", "9"}}, ErrorCode::kUnsupported, {"conv_L_cache 9", "2 to 8"},
+                  "Lfm2ForCausalLM");
+}
+
 TEST(ReadQwen3Next, RejectsContradictoryAndUnsupportedFields) {
   expect_rejected({{"layer_types", R"(["linear_attention", "full_attention"])"}}, ErrorCode::kCorruptFile,
                   {"layer_types", "an array of 3 times"}, kNext);

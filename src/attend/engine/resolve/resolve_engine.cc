@@ -58,8 +58,8 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
          " attends in both directions: it makes no text, but vectors (attend embed)");
   if (model.has_states()) {
     if (config.on_gpu())
-      fail(ErrorCode::kUnsupported, model.architecture, " has recurrent layers (gated delta net): device ",
-           config.device, " has no kernels for them; use device cpu");
+      fail(ErrorCode::kUnsupported, model.architecture, " has recurrent layers: device ", config.device,
+           " has no kernels for them; use device cpu");
     if (config.speculation.algorithm)
       fail(ErrorCode::kUnsupported, "speculative_algorithm: ", model.architecture,
            " has recurrent layers, whose states cannot be restored after rejected drafts");

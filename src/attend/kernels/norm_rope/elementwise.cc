@@ -146,6 +146,14 @@ void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& strea
   cpu::scale_by_sigmoid(gate, x, cpu::detect_isa());
 }
 
+void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
+  require_cpu("multiply", stream);
+  require_rank("x", x, 2);
+  require_activation_of(stream, "x", x);
+  require_matrix("factor", factor, x.shape[0], x.shape[1], stream);
+  cpu::multiply(factor, x, cpu::detect_isa());
+}
+
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_of(stream, "x", x);

@@ -60,6 +60,9 @@ void gelu_tanh(const TensorView& x, Stream& stream);
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
 
+// x *= factor, in place. CPUs only. Both are [num_tokens, features], last stride 1.
+void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
+
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
 void soft_cap(const TensorView& x, float cap, Stream& stream);
 

@@ -9,7 +9,7 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 46> kTable{&kBert,
+constexpr std::array<const ModelArchitecture*, 48> kTable{&kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
                                                           &kDots1,
@@ -27,6 +27,8 @@ constexpr std::array<const ModelArchitecture*, 46> kTable{&kBert,
                                                           &kGptOss,
                                                           &kGranite,
                                                           &kInternLm3,
+                                                          &kLfm2,
+                                                          &kLfm2Moe,
                                                           &kLlama4,
                                                           &kLlama4Multimodal,
                                                           &kLlama,

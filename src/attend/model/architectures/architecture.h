@@ -79,6 +79,8 @@ extern const ModelArchitecture kGlm4MoeLite;
 extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kGranite;
 extern const ModelArchitecture kInternLm3;
+extern const ModelArchitecture kLfm2;
+extern const ModelArchitecture kLfm2Moe;
 extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kLlama4;
 extern const ModelArchitecture kLlama4Multimodal;

@@ -64,7 +64,7 @@ CacheSpec layer_cache_spec(const MlaSpec& spec, int layer) {
           .head_dim_v = spec.kv_lora_rank};
 }
 
-StateShape state_shape(const GatedDeltaSpec& spec) {
+StateShape state_shape(const GatedDeltaSpec& spec, int) {
   return {.num_heads = spec.num_v_heads,
           .head_dim_v = spec.head_dim_v,
           .head_dim_k = spec.head_dim_k,
@@ -72,8 +72,8 @@ StateShape state_shape(const GatedDeltaSpec& spec) {
           .conv_channels = spec.conv_channels()};
 }
 
-CacheSpec layer_cache_spec(const GatedDeltaSpec& spec, int layer) {
-  return {.kind = CacheKind::kState, .layers = {layer}, .state = state_shape(spec)};
+StateShape state_shape(const ShortConvSpec& spec, int hidden_size) {
+  return {.conv_inputs = spec.kernel - 1, .conv_channels = hidden_size};
 }
 
 bool has_kv(const MixerSpec& mixer) {
@@ -87,7 +87,7 @@ bool has_kv(const MixerSpec& mixer) {
 bool has_state(const MixerSpec& mixer) {
   return std::visit(
       [](const auto& spec) {
-        return requires { state_shape(spec); };
+        return requires { state_shape(spec, 0); };
       },
       mixer);
 }
@@ -105,8 +105,16 @@ int ModelSpec::cache_layer(int layer) const {
 std::vector<CacheSpec> ModelSpec::caches() const {
   std::vector<CacheSpec> groups;
   for (int layer = 0; layer < num_layers(); ++layer)
-    std::visit([&](const auto& mixer) { add_layer(groups, layer_cache_spec(mixer, layer)); },
-               layers[static_cast<size_t>(layer)].mixer);
+    std::visit(
+        [&](const auto& mixer) {
+          if constexpr (requires { state_shape(mixer, 0); })
+            add_layer(
+                groups,
+                {.kind = CacheKind::kState, .layers = {layer}, .state = state_shape(mixer, hidden_size)});
+          else
+            add_layer(groups, layer_cache_spec(mixer, layer));
+        },
+        layers[static_cast<size_t>(layer)].mixer);
   return groups;
 }
 

@@ -110,6 +110,12 @@ struct GatedDeltaSpec {
   int conv_channels() const { return 2 * q_features() + v_features(); }
 };
 
+// x += Wo (c conv(b y)) with [b | c | y] = Wi x: gated short convolution (LFM2).
+struct ShortConvSpec {
+  int kernel = 3;  // taps
+  bool bias = false;
+};
+
 // x += Wdown act(Wup x).
 struct PlainMlpSpec {
   int intermediate_size = 0;
@@ -139,7 +145,7 @@ struct MoeMlpSpec {
 
 // Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
 // with its own module.
-using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec>;
+using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
 // Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, a LayerNorm
@@ -217,11 +223,11 @@ AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 // Absorbed form: all heads attend to the latent rows.
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
 // Recurrent state per request.
-StateShape state_shape(const GatedDeltaSpec& spec);
-// Cached data per token or, for recurrent states, per request of the model's layer `layer`.
+StateShape state_shape(const GatedDeltaSpec& spec, int hidden_size);
+StateShape state_shape(const ShortConvSpec& spec, int hidden_size);
+// Cached data per token of the model's layer `layer`.
 CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer);
 CacheSpec layer_cache_spec(const MlaSpec& spec, int layer);
-CacheSpec layer_cache_spec(const GatedDeltaSpec& spec, int layer);
 // Returns whether attention kernels support the expanded head dims: multiples of 8 up to 256.
 bool can_expand(const MlaSpec& spec);
 // Expanded form: each head has its own keys and values, which are not cached.

@@ -2,7 +2,6 @@
 
 #include <array>
 
-#include "attend/base/error.h"
 #include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/gated_delta.h"
 
@@ -16,9 +15,7 @@ GatedDeltaModule::GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlaceme
       names_(names),
       norm_{.weight = {}, .eps = model.norm_eps},
       gated_norm_(norm_) {
-  if (!norms.before || norms.after || norms.of_stream)
-    fail(ErrorCode::kUnsupported, model.architecture,
-         ": attend supports recurrent layers with a norm before them only");
+  require_norm_before(norms, model);
 }
 
 void GatedDeltaModule::add_slots(SlotWriter& slots) {

@@ -7,6 +7,7 @@
 #include "attend/model/modules/mla.h"
 #include "attend/model/modules/moe_mlp.h"
 #include "attend/model/modules/plain_mlp.h"
+#include "attend/model/modules/short_conv.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -18,6 +19,12 @@ TensorView Scratch::take(DType dtype, int64_t num_rows, int64_t width) {
   ensure(used_ <= static_cast<int64_t>(memory_.num_bytes()),
          "a module allocates more scratch than its scratch_widths()");
   return view;
+}
+
+void require_norm_before(const NormPlacement& norms, const ModelSpec& model) {
+  if (!norms.before || norms.after || norms.of_stream)
+    fail(ErrorCode::kUnsupported, model.architecture,
+         ": attend supports recurrent layers with a norm before them only");
 }
 
 namespace {
@@ -36,6 +43,9 @@ struct MakeMixer {
   }
   std::unique_ptr<Module> operator()(const GatedDeltaSpec& spec) const {
     return std::make_unique<GatedDeltaModule>(spec, norms, cache_layer, model, names);
+  }
+  std::unique_ptr<Module> operator()(const ShortConvSpec& spec) const {
+    return std::make_unique<ShortConvModule>(spec, norms, cache_layer, model, names);
   }
 };
 

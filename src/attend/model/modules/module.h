@@ -67,6 +67,9 @@ class Module {
   virtual void forward(ModuleStep& step) const = 0;
 };
 
+// Throws Error(kUnsupported) unless a recurrent layer has one norm, before it.
+void require_norm_before(const NormPlacement& norms, const ModelSpec& model);
+
 // Create the modules of a layer. `cache_layer`: ModelSpec::cache_layer() of the layer or, if it has a
 // recurrent state, state_layer().
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,

@@ -53,6 +53,7 @@ struct DecoderNames {
   std::string_view shared_gate = "mlp.shared_expert_gate";
   // Gated delta net. Grouped projections: in_proj_qkvz and in_proj_ba; else the next four.
   std::string_view in_proj_qkvz = "linear_attn.in_proj_qkvz";
+  std::string_view in_proj = "";  // short convolution, which also has conv and out_proj
   std::string_view in_proj_ba = "linear_attn.in_proj_ba";
   std::string_view in_proj_qkv = "linear_attn.in_proj_qkv";
   std::string_view in_proj_z = "linear_attn.in_proj_z";

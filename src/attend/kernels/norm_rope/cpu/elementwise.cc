@@ -172,6 +172,13 @@ void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Isa isa) {
   });
 }
 
+void multiply(const TensorView& factor, const TensorView& x, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows factors(factor), rows(x);
+  parallel_for_rows(rows.num_rows, x.shape[1],
+                    [&](int64_t row) { kernels.multiply(factors[row], rows[row], x.shape[1]); });
+}
+
 void soft_cap(const TensorView& x, float cap, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows rows(x);

@@ -165,6 +165,13 @@ void sigmoid_mul_row(const float* gate, float* x, int64_t n) {
 }
 
 template <class S>
+void multiply_row(const float* factor, float* x, int64_t n) {
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(x + i, S::mul(S::load_first(x + i, count), S::load_first(factor + i, count)), count);
+  });
+}
+
+template <class S>
 void scale_row(float* x, float scale, int64_t n) {
   const auto factor = S::set1(scale);
   for_each_vector<S>(n, [&](int64_t i, int count) {
@@ -206,6 +213,7 @@ ElementwiseKernels make_elementwise_kernels() {
           .gelu_tanh = &activate_row<S, gelu_tanh<S>>,
           .clamped_swiglu = &clamped_swiglu_row<S>,
           .sigmoid_mul = &sigmoid_mul_row<S>,
+          .multiply = &multiply_row<S>,
           .scale = &scale_row<S>,
           .soft_cap = &soft_cap_row<S>,
           .rotate = &rotate_row<S>};

@@ -35,6 +35,8 @@ struct ElementwiseKernels {
                          int64_t n) = nullptr;
   // x = x / (1 + e^-gate).
   void (*sigmoid_mul)(const float* gate, float* x, int64_t n) = nullptr;
+  // x *= factor.
+  void (*multiply)(const float* factor, float* x, int64_t n) = nullptr;
   // x *= scale.
   void (*scale)(float* x, float scale, int64_t n) = nullptr;
   // x = cap tanh(x / cap).
