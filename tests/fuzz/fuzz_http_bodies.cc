@@ -143,6 +143,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                      .query = {},
                      .body = std::string(fuzz::text_of(data + 1, size - 1)),
                      .authorization = {},
+                     .api_key = {},
                      .content_type = "application/json",
                      .request_id = {},
                      .traceparent = {}},

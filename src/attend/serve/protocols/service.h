@@ -29,7 +29,7 @@ struct ApiOptions {
   int max_queued_requests = 0;            // 0: no limit
   MetricNames metric_names = MetricNames::kSglang;
   bool log_requests = false;
-  ResponseStoreLimits stored_responses;
+  ResponseStoreLimits stored_responses = {};
 };
 
 // Used on the I/O thread, except for work that is passed to worker threads.
