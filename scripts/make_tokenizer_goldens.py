@@ -15,6 +15,7 @@ Needs `pip install tokenizers` (written with 0.23.3). The output depends only on
 """
 import argparse
 import json
+import math
 import os
 import random
 import unicodedata
@@ -348,7 +349,44 @@ def bert_cased():
     return tokenizer, None
 
 
-LAYOUTS = [llama3, qwen2, gpt2, roberta, o200k, deepseek, llama2, mistral, gemma, metaspace, words, bert, bert_cased]
+def unigram(special_tokens, count):
+    """Returns frequent parts of the corpus' words, with the logarithms of their frequencies as scores."""
+    counts = {}
+    for word in (SPACE + word for line in CORPUS for word in line.split()):
+        for begin in range(len(word)):
+            for end in range(begin + 1, min(len(word), begin + 10) + 1):
+                counts[word[begin:end]] = counts.get(word[begin:end], 0) + 1
+    total = sum(counts.values())
+    pieces = sorted(counts, key=lambda piece: (-counts[piece], piece))[:count]
+    vocab = [(token, 0.0) for token in special_tokens]
+    vocab += [(piece, math.log(counts[piece] / total)) for piece in pieces]
+    return Tokenizer(models.Unigram(vocab, unk_id=special_tokens.index("<unk>")))
+
+
+def xlm_roberta():
+    """Unigram, with SentencePiece's table of normalizations. sentencepiece wrote precompiled_charsmap.txt from rules for
+    spaces, control characters, full-width letters, ligatures, marks and Arabic, Hangul and Katakana characters."""
+    tokenizer = unigram(["<s>", "<pad>", "</s>", "<unk>"], 700)
+    tokenizer.add_special_tokens([special(t) for t in ["<s>", "<pad>", "</s>", "<unk>"]] + [special("<mask>", lstrip=True)])
+    tokenizer.normalizer = normalizers.Replace(Regex(" {2,}"), " ")
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer.decoder = decoders.Metaspace(replacement=SPACE, prepend_scheme="always")
+    tokens = [(t, tokenizer.token_to_id(t)) for t in ("<s>", "</s>")]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A </s>", pair="<s> $A </s> </s> $B </s>", special_tokens=tokens
+    )
+    table = (Path(__file__).parent / "precompiled_charsmap.txt").read_text().replace("\n", "")
+
+    def as_published(data):
+        precompiled = {"type": "Precompiled", "precompiled_charsmap": table}
+        data["normalizer"] = {"type": "Sequence", "normalizers": [precompiled, data["normalizer"]]}
+        metaspace = {"type": "Metaspace", "replacement": SPACE, "add_prefix_space": True}
+        data["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [data["pre_tokenizer"], metaspace]}
+
+    return edit(tokenizer, as_published)
+
+
+LAYOUTS = [llama3, qwen2, gpt2, roberta, o200k, deepseek, llama2, mistral, gemma, metaspace, words, bert, bert_cased, xlm_roberta]
 
 # --- texts -----------------------------------------------------------------------------------------------------------
 

@@ -22,9 +22,9 @@ std::string data_folder() { return std::string(ATTEND_SOURCE_DIR) + "/tests/data
 }  // namespace
 
 const std::vector<std::string>& golden_layouts() {
-  static const std::vector<std::string> kLayouts = {"llama3",   "qwen2",  "gpt2",      "roberta", "o200k",
-                                                    "deepseek", "llama2", "mistral",   "gemma",   "metaspace",
-                                                    "words",    "bert",   "bert_cased"};
+  static const std::vector<std::string> kLayouts = {
+      "llama3",  "qwen2", "gpt2",      "roberta", "o200k", "deepseek",   "llama2",
+      "mistral", "gemma", "metaspace", "words",   "bert",  "bert_cased", "xlm_roberta"};
   return kLayouts;
 }
 

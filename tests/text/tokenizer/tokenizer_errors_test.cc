@@ -121,17 +121,17 @@ TEST(TokenizerErrors, RejectInvalidJson) {
 }
 
 TEST(TokenizerErrors, RejectOtherModelsByName) {
-  expect_rejected("/model/type", "Unigram", kUnsupported,
-                  "model.type: model \"Unigram\"; attend reads \"BPE\" and \"WordPiece\"");
+  expect_rejected("/model/type", "WordLevel", kUnsupported,
+                  "model.type: model \"WordLevel\"; attend reads \"BPE\", \"WordPiece\" and \"Unigram\"");
   expect_rejected("/model/type", "WordPiece", kCorrupt, "model: field \"unk_token\" is missing");
   expect_rejected("/model", json::parse(R"({"vocab": {"a": 0}})"), kUnsupported,
-                  "attend reads models of type \"BPE\" and \"WordPiece\"");
+                  "attend reads models of type \"BPE\", \"WordPiece\" and \"Unigram\"");
   expect_rejected("/version", "2.0", kUnsupported, "version: \"2.0\"; attend reads \"1.0\"");
 }
 
 TEST(TokenizerErrors, RejectOtherPartsByName) {
-  expect_rejected("/normalizer", {{"type", "Precompiled"}}, kUnsupported,
-                  "normalizer.type: normalizer \"Precompiled\"");
+  expect_rejected("/normalizer", {{"type", "Precompiled"}}, kCorrupt,
+                  "field \"precompiled_charsmap\" is missing");
   expect_rejected("/normalizer", {{"type", "Nmt"}}, kUnsupported, "\"Nmt\"; attend reads NFC");
   expect_rejected("/pre_tokenizer", {{"type", "UnicodeScripts"}}, kUnsupported,
                   "pre-tokenizer \"UnicodeScripts\"");
@@ -226,6 +226,63 @@ TEST(TokenizerErrors, RejectTemplatesThatDoNotFit) {
                   "adds token 5, which does not exist");
   expect_rejected("/post_processor", processor(json::array({{{"Sequence", {{"id", "B"}}}}, text})), kCorrupt,
                   "only \"A\" is there");
+}
+
+TEST(TokenizerErrors, RejectAVocabularyWithoutScores) {
+  const auto model = [](const json& vocab, const json& unk_id) {
+    return json{{"type", "Unigram"}, {"vocab", vocab}, {"unk_id", unk_id}};
+  };
+  const json vocab = json::parse(R"([["<unk>", 0.0], ["a", -1.5], ["b", -2], ["ab", -3]])");
+  expect_rejected("/model", model(json::parse(R"([["a"]])"), 0), kCorrupt, "a token and its score");
+  expect_rejected("/model", model(json::object({{"a", 0}}), 0), kCorrupt, "expected a JSON array");
+  expect_rejected("/model", model(json::array(), 0), kCorrupt, "is empty");
+  expect_rejected("/model", model(vocab, 4), kCorrupt, "unk_id 4");
+  const TempFolder folder;
+  folder.write("tokenizer.json", with("/model", model(vocab, nullptr)).dump());
+  const Tokenizer tokenizer = Tokenizer::from_path(folder.path());
+  EXPECT_EQ(tokenizer.encode("abba"), (std::vector<int32_t>{3, 2, 1}));
+  EXPECT_THROW(tokenizer.encode("abc"), Error);
+}
+
+TEST(TokenizerErrors, RejectDamagedTablesOfNormalizations) {
+  const auto table = [](const char* base64) {
+    return json{{"type", "Precompiled"}, {"precompiled_charsmap", base64}};
+  };
+  expect_rejected("/normalizer", table("!!!!"), kCorrupt, "is not base64");
+  expect_rejected("/normalizer", table("AAAA"), kCorrupt, "is not base64");
+  expect_rejected("/normalizer", table("AAAAAA=="), kCorrupt, "has a trie of 0 bytes");
+  expect_rejected("/normalizer", table("CAAAAAAAAAA="), kCorrupt, "has a trie of 8 bytes");
+  expect_rejected("/normalizer", table("BAAAAAAAAAD//w=="), kCorrupt, "not UTF-8");
+}
+
+TEST(TokenizerErrors, RejectPairsWithoutATemplate) {
+  const auto pair_of = [](const json& pair) {
+    const TempFolder folder;
+    folder.write("tokenizer.json",
+                 with("/post_processor", {{"type", "TemplateProcessing"},
+                                          {"single", json::array({{{"Sequence", {{"id", "A"}}}}})},
+                                          {"pair", pair},
+                                          {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {4}}}}}}})
+                     .dump());
+    return Tokenizer::from_path(folder.path()).encode_pair("a", "b");
+  };
+  const auto text = [](const char* id, int type) {
+    return json{{"Sequence", {{"id", id}, {"type_id", type}}}};
+  };
+  const json token = {{"SpecialToken", {{"id", "<s>"}, {"type_id", 3}}}};
+  const Tokenizer::EncodedPair pair = pair_of(json::array({text("B", 2), token, text("A", 1)}));
+  EXPECT_EQ(pair.ids, (std::vector<int32_t>{1, 4, 0}));
+  EXPECT_EQ(pair.types, (std::vector<int32_t>{2, 3, 1}));
+  for (const json& unusable :
+       {json(), json::array({text("A", 0)}), json::array({text("A", 0), text("A", 0), text("B", 0)})}) {
+    try {
+      pair_of(unusable);
+      ADD_FAILURE() << "accepted: " << unusable;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), kUnsupported);
+      EXPECT_THAT(error.what(), HasSubstr("template for pairs"));
+    }
+  }
 }
 
 TEST(TokenizerErrors, RejectDeeplyNestedSequences) {

@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <cstdio>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "attend/base/error.h"
@@ -43,6 +46,25 @@ TEST(Tokenizer, DistinguishesSpecialTokens) {
   EXPECT_FALSE(tokenizer.is_special(0));
   EXPECT_FALSE(tokenizer.is_special(-1));
   EXPECT_FALSE(tokenizer.is_special(tokenizer.vocab_size()));
+}
+
+TEST(Tokenizer, EncodesCharactersWithoutAScoreAsBytesOrUnknown) {
+  nlohmann::json vocab = nlohmann::json::parse(R"([["<unk>", 0.0], ["a", -1.0]])");
+  for (int byte = 0; byte < 256; ++byte) {
+    std::array<char, 7> token;
+    std::snprintf(token.data(), token.size(), "<0x%02X>", byte);
+    vocab.push_back(nlohmann::json::array({token.data(), -2.0}));
+  }
+  const auto tokenizer = [&](bool byte_fallback) {
+    const TempFolder folder;
+    const nlohmann::json model = {
+        {"type", "Unigram"}, {"vocab", vocab}, {"unk_id", 0}, {"byte_fallback", byte_fallback}};
+    folder.write("tokenizer.json", nlohmann::json{{"model", model}}.dump());
+    return Tokenizer::from_path(folder.path());
+  };
+  // Two unknown characters in a row are one token.
+  EXPECT_THAT(tokenizer(false).encode("aéßa"), ElementsAre(1, 0, 1));
+  EXPECT_THAT(tokenizer(true).encode("aéßa"), ElementsAre(1, 2 + 0xC3, 2 + 0xA9, 2 + 0xC3, 2 + 0x9F, 1));
 }
 
 TEST(Tokenizer, RejectsAnIdOutsideOfTheVocabulary) {

@@ -1,6 +1,6 @@
 // TokenModel: the model of a tokenizer.json, which converts a word to ids of its vocabulary.
 //
-// Supported types of tokenizer.json's `model`: BPE, WordPiece. Other types are rejected.
+// Supported types of tokenizer.json's `model`: BPE, WordPiece, Unigram. Other types are rejected.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,8 @@ class TokenModel {
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
-  explicit TokenModel(const JsonNode& vocab) : vocabulary_(vocab) {}
+  explicit TokenModel(const JsonNode& vocab, Vocabulary::Form form = Vocabulary::Form::kIds)
+      : vocabulary_(vocab, form) {}
 
  private:
   Vocabulary vocabulary_;

@@ -141,6 +141,28 @@ std::vector<int32_t> Tokenizer::encode_truncated(std::string_view text, size_t m
   return impl_->post_processor.apply(std::move(ids), true);
 }
 
+Tokenizer::EncodedPair Tokenizer::encode_pair(std::string_view first, std::string_view second,
+                                              const PairLimits& limits) const {
+  std::vector<int32_t> a = impl_->ids_of(first), b = impl_->ids_of(second);
+  if (limits.max_second_tokens > 0) b.resize(std::min(b.size(), limits.max_second_tokens));
+  const size_t num_added = impl_->post_processor.num_added_to_pair();
+  if (limits.max_tokens > 0 && a.size() + b.size() + num_added > limits.max_tokens) {
+    const size_t room = limits.max_tokens - std::min(limits.max_tokens, num_added);
+    const bool first_is_longer = a.size() > b.size();
+    std::vector<int32_t>&shorter = first_is_longer ? b : a, &longer = first_is_longer ? a : b;
+    const bool is_short = shorter.size() <= room / 2;
+    longer.resize(is_short ? room - shorter.size() : room / 2 + room % 2);
+    if (!is_short) shorter.resize(room / 2);
+  }
+  EncodedPair pair;
+  impl_->post_processor.apply_pair(a, b, pair.ids, pair.types);
+  return pair;
+}
+
+Tokenizer::EncodedPair Tokenizer::encode_pair(std::string_view first, std::string_view second) const {
+  return encode_pair(first, second, {});
+}
+
 std::vector<int32_t> Tokenizer::encode(std::span<const Part> parts) const {
   std::string text;
   std::vector<bool> plain;

@@ -1,10 +1,10 @@
 // Tokenizer: converts text to token ids and back, from a Hugging Face tokenizer.json.
 //
 // The results are equal to those of the `tokenizers` library on the same file. Supported are BPE models,
-// byte-level (Llama 3, Qwen, GPT-2) and SentencePiece-style with byte fallback (Llama 2, Mistral, Gemma), and
-// WordPiece models (BERT), with their normalizers, pre-tokenizers, post-processors, decoders and added
-// tokens. Everything else is rejected at load time with an Error that names the file, the field, its value
-// and what is accepted:
+// byte-level (Llama 3, Qwen, GPT-2) and SentencePiece-style with byte fallback (Llama 2, Mistral, Gemma),
+// WordPiece models (BERT) and Unigram models (XLM-RoBERTa), with their normalizers, pre-tokenizers,
+// post-processors, decoders and added tokens. Everything else is rejected at load time with an Error that
+// names the file, the field, its value and what is accepted:
 //   kNotFound     no such file
 //   kCorruptFile  not JSON, or inconsistent: ids that are not dense, merges of unknown tokens, ...
 //   kUnsupported  another type of model, normalizer, ..., or a regex without a translation
@@ -43,6 +43,21 @@ class Tokenizer {
   // Like encode(text), but drops tokens at the end of the text until at most `max_tokens` remain with the
   // added ones, or until no token of the text is left.
   std::vector<int32_t> encode_truncated(std::string_view text, size_t max_tokens) const;
+
+  // Ids of two texts with the tokens of the post-processor's template for pairs, and the type of each token:
+  // the text that it belongs to, as BERT counts. Throws Error(kUnsupported) if the post-processor has no such
+  // template.
+  struct EncodedPair {
+    std::vector<int32_t> ids, types;
+  };
+  // Maximum numbers of tokens, 0: no limit. Texts are truncated at their ends: the second one to
+  // `max_second_tokens`, then the longer one, and at last both to the same length, until at most `max_tokens`
+  // remain with the added ones (the strategy "longest_first" of the `tokenizers` library).
+  struct PairLimits {
+    size_t max_tokens = 0, max_second_tokens = 0;
+  };
+  EncodedPair encode_pair(std::string_view first, std::string_view second, const PairLimits& limits) const;
+  EncodedPair encode_pair(std::string_view first, std::string_view second) const;
 
   // Encodes parts of a text together, without added tokens. A special token is recognized only if its
   // complete text is in parts with `special_tokens`. Throws Error(kInvalidArgument) if a part is not valid

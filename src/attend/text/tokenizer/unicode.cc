@@ -142,6 +142,24 @@ std::string to_lowercase(std::string_view text) {
   return lower;
 }
 
+size_t grapheme_end(std::string_view text, size_t at) {
+  Char left = read_char(text, at);
+  utf8proc_int32_t state = 0;
+  for (at += left.bytes; at < text.size();) {
+    const Char right = read_char(text, at);
+    // Neighbors in ASCII are separate, except CR LF.
+    const bool separate =
+        left.code < 0x80 && right.code < 0x80
+            ? left.code != '\r' || right.code != '\n'
+            : utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(left.code),
+                                               static_cast<utf8proc_int32_t>(right.code), &state);
+    if (separate) break;
+    at += right.bytes;
+    left = right;
+  }
+  return at;
+}
+
 void normalize(std::string& text, NormalForm form) {
   // ASCII characters never change, and compose only as the first character. So it suffices to normalize runs
   // of other characters, each with the preceding ASCII character.

@@ -1,6 +1,7 @@
 // Character properties and mappings as defined by the `tokenizers` library (Rust's char).
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -15,6 +16,9 @@ bool is_control_or_private(char32_t code);  // general categories Cc, Cf, Co
 
 // Returns the full, context-free lowercase mapping of valid UTF-8 text (final sigma is not special).
 std::string to_lowercase(std::string_view text);
+
+// Returns the end of the extended grapheme cluster that starts at byte `at` of valid UTF-8 text.
+size_t grapheme_end(std::string_view text, size_t at);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 

@@ -10,7 +10,23 @@ uint64_t hash_token(std::string_view token) { return std::hash<std::string_view>
 
 }  // namespace
 
-Vocabulary::Vocabulary(const JsonNode& vocab) {
+Vocabulary::Vocabulary(const JsonNode& vocab, Form form) {
+  form == Form::kScores ? read_scores(vocab) : read_ids(vocab);
+  index_tokens();
+}
+
+void Vocabulary::read_scores(const JsonNode& vocab) {
+  num_tokens_ = vocab.array_size();
+  if (num_tokens_ == 0) vocab.corrupt("is empty");
+  tokens_.reserve(num_tokens_);
+  for (const Json& entry : vocab.value()) {
+    if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
+      vocab.at(tokens_.size()).refuse("a token and its score");
+    tokens_.emplace_back(entry[0].get_ref<const std::string&>());
+  }
+}
+
+void Vocabulary::read_ids(const JsonNode& vocab) {
   if (vocab.object_size() == 0) vocab.corrupt("is empty");
   const auto& entries = vocab.value().get_ref<const Json::object_t&>();
   // Ids are dense together with the added tokens; the vocabulary itself may have gaps, but only up to this
@@ -31,7 +47,6 @@ Vocabulary::Vocabulary(const JsonNode& vocab) {
     }
     tokens_[token_id] = token;
   }
-  index_tokens();
 }
 
 void Vocabulary::index_tokens() {

@@ -13,9 +13,11 @@ namespace attend::tokenizer {
 
 class Vocabulary {
  public:
-  // `node`: the field `vocab`, an object of ids. Throws Error(kCorruptFile) if it is empty or ids are
-  // duplicate.
-  explicit Vocabulary(const JsonNode& node);
+  // Form of the field `vocab`: an object of ids, or a list of tokens with scores, whose ids are their
+  // positions (Unigram).
+  enum class Form { kIds, kScores };
+  // `node`: the field `vocab`. Throws Error(kCorruptFile) if it is empty or ids are duplicate.
+  explicit Vocabulary(const JsonNode& node, Form form = Form::kIds);
   Vocabulary(const Vocabulary&) = delete;
   Vocabulary& operator=(const Vocabulary&) = delete;
 
@@ -32,6 +34,8 @@ class Vocabulary {
     int32_t id = -1;  // -1: free slot
   };
 
+  void read_ids(const JsonNode& vocab);
+  void read_scores(const JsonNode& vocab);
   void index_tokens();
   // Returns the slot with the token, or the free slot for it.
   size_t find(std::string_view token, uint64_t hash) const;

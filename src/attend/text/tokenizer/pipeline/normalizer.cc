@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attend/text/tokenizer/growth.h"
+#include "attend/text/tokenizer/pipeline/precompiled.h"
 #include "attend/text/tokenizer/pipeline/sequence_elements.h"
 #include "attend/text/tokenizer/regex/pattern.h"
 #include "attend/text/tokenizer/unicode.h"
@@ -13,8 +14,8 @@ namespace attend::tokenizer {
 namespace {
 
 constexpr std::string_view kAcceptedNormalizers =
-    "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, BertNormalizer and "
-    "Sequence";
+    "attend reads NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents, Replace, Prepend, BertNormalizer, "
+    "Precompiled and Sequence";
 
 // Returns the new origin after a mapping that kept the first character, possibly changed.
 size_t first_char_origin(const NormalizedText& text) {
@@ -189,6 +190,46 @@ class Replace : public Normalizer {
   std::string where_;
 };
 
+// SentencePiece's table of replacements. Each grapheme cluster that the table has is replaced, or else each
+// of its characters.
+class Precompiled : public Normalizer {
+ public:
+  explicit Precompiled(const JsonNode& node)
+      : table_(node.at("precompiled_charsmap")), where_(node.where()) {}
+  void apply(NormalizedText& text, RegexScratch&) const override {
+    std::string out;
+    out.reserve(text.text.size());
+    size_t origin = 0;
+    for (size_t at = 0; at < text.text.size();) {
+      const size_t end = grapheme_end(text.text, at);
+      append(std::string_view(text.text).substr(at, end - at), out);
+      if (at == 0 && text.origin > 0) origin = out.size();
+      require_growth(out.size(), text.max_bytes, where_);
+      at = end;
+    }
+    text.text = std::move(out);
+    text.origin = origin;
+  }
+
+ private:
+  void append(std::string_view grapheme, std::string& out) const {
+    constexpr size_t kMaxReplacedBytes = 5;  // longer clusters are replaced by characters, as in the library
+    if (grapheme.size() <= kMaxReplacedBytes)
+      if (const auto replacement = table_.find(grapheme)) {
+        out += *replacement;
+        return;
+      }
+    for (size_t at = 0; at < grapheme.size();) {
+      const std::string_view character = grapheme.substr(at, char_bytes(grapheme[at]));
+      out += table_.find(character).value_or(character);
+      at += character.size();
+    }
+  }
+
+  PrecompiledTable table_;
+  std::string where_;
+};
+
 class Prepend : public Normalizer {
  public:
   Prepend(std::string prefix, std::string where) : prefix_(std::move(prefix)), where_(std::move(where)) {}
@@ -237,6 +278,7 @@ std::unique_ptr<Normalizer> make_normalizer(const JsonNode& node, int depth, siz
   if (type == "Replace") {
     return std::make_unique<Replace>(Pattern(node.at("pattern")), node.at("content").string(), node.where());
   }
+  if (type == "Precompiled") return std::make_unique<Precompiled>(node);
   if (type == "Prepend") return std::make_unique<Prepend>(node.at("prepend").string(), node.where());
   if (type == "Sequence") {
     const JsonNode list = sequence_elements(node, "normalizers", depth, num_steps);

@@ -1,7 +1,7 @@
 // Normalizers: transformations of text before it is split into words.
 //
 // Supported types of tokenizer.json's `normalizer`: NFC, NFD, NFKC, NFKD, Lowercase, Strip, StripAccents,
-// Replace, Prepend, BertNormalizer, Sequence. Other types are rejected.
+// Replace, Prepend, BertNormalizer, Precompiled, Sequence. Other types are rejected.
 #pragma once
 
 #include <limits>
