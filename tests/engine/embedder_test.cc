@@ -289,7 +289,7 @@ TEST(Embedder, RejectsEncodersThatItDoesNotSupport) {
   refused("\"pad_token_id\": 0", "\"position_embedding_type\": \"relative_key\"",
           {"relative_key", "absolute"});
   refused("\"pad_token_id\": 0", "\"is_decoder\": true", {"is_decoder", "encoders"});
-  refused("BertModel", "XLMRobertaModel", {"XLMRobertaModel", "RobertaModel"});
+  refused("BertModel", "MPNetModel", {"MPNetModel", "RobertaModel"});
 }
 
 TEST(Engine, RejectsGenerationWithABidirectionalModel) {

@@ -194,20 +194,60 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
                    "MistralForCausalLM", "SeedOssForCausalLM"});
   EXPECT_THAT(
       supported_architectures(),
-      ElementsAre(
-          "BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Dots1ForCausalLM",
-          "Ernie4_5ForCausalLM", "Exaone4ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-          "Gemma3ForConditionalGeneration", "Gemma3TextModel", "GemmaForCausalLM", "Glm4ForCausalLM",
-          "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmForCausalLM", "GptOssForCausalLM",
-          "GraniteForCausalLM", "InternLM3ForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
-          "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM", "MiniMaxM2ForCausalLM",
-          "Ministral3ForCausalLM", "MinistralForCausalLM", "Mistral3ForConditionalGeneration",
-          "MistralForCausalLM", "MixtralForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM",
-          "OlmoeForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration",
-          "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
-          "Qwen3NextForCausalLM", "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
-          "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM",
-          "Qwen3_5MoeForConditionalGeneration", "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM"));
+      ElementsAre("BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "Dots1ForCausalLM",
+                  "Ernie4_5ForCausalLM", "Exaone4ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+                  "Gemma3ForConditionalGeneration", "Gemma3TextModel", "GemmaForCausalLM", "Glm4ForCausalLM",
+                  "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM", "GlmForCausalLM", "GptOssForCausalLM",
+                  "GraniteForCausalLM", "InternLM3ForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
+                  "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM",
+                  "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM",
+                  "Mistral3ForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM",
+                  "Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM",
+                  "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+                  "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM",
+                  "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration",
+                  "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM",
+                  "Qwen3_5MoeForConditionalGeneration", "RobertaModel", "SeedOssForCausalLM",
+                  "SmolLM3ForCausalLM", "XLMRobertaModel"));
+}
+
+TEST(ReadConfig, ReadsTheHeadOfAClassifier) {
+  const auto head = [](const Fields& changes) {
+    return read("LlamaForSequenceClassification", changes).classifier.value();
+  };
+  const ModelSpec spec = read("LlamaForSequenceClassification");
+  EXPECT_EQ(spec.architecture, "LlamaForSequenceClassification");
+  EXPECT_FALSE(spec.generates());
+  EXPECT_FALSE(llama().classifier.has_value());
+  EXPECT_TRUE(llama().generates());
+  EXPECT_THAT(head({}).labels, ElementsAre("LABEL_0", "LABEL_1"));
+  EXPECT_EQ(head({}).activation, ScoreActivation::kSoftmax);
+  EXPECT_EQ(head({{"num_labels", "1"}}).activation, ScoreActivation::kSigmoid);
+  EXPECT_THAT(head({{"id2label", R"({"1": "b", "0": "a"})"}, {"num_labels", "7"}}).labels,
+              ElementsAre("a", "b"));
+  EXPECT_EQ(head({{"problem_type", "\"regression\""}}).activation, ScoreActivation::kIdentity);
+  EXPECT_EQ(head({{"problem_type", "\"multi_label_classification\""}}).activation, ScoreActivation::kSigmoid);
+  EXPECT_EQ(head({{"problem_type", "\"single_label_classification\""}}).activation,
+            ScoreActivation::kSoftmax);
+  EXPECT_EQ(head({{"sentence_transformers", R"({"activation_fn": "torch.nn.modules.linear.Identity"})"}})
+                .activation,
+            ScoreActivation::kIdentity);
+}
+
+TEST(ReadConfig, ReadsTheTokensOfARerankerWithoutAHead) {
+  const ClassifierSpec head =
+      read("Qwen3ForSequenceClassification",
+           {{"classifier_from_token", R"(["no", "yes"])"}, {"is_original_qwen3_reranker", "true"}})
+          .classifier.value();
+  EXPECT_THAT(head.tokens, ElementsAre("no", "yes"));
+  EXPECT_TRUE(head.token_difference && head.layers.empty());
+  EXPECT_EQ(head.num_outputs(), 1);
+  const Fields one = {{"architectures", R"(["Qwen3ForSequenceClassification"])"},
+                      {"classifier_from_token", R"(["yes"])"}};
+  expect_rejected(with(one, {{"is_original_qwen3_reranker", "true"}}), ErrorCode::kCorruptFile,
+                  {"classifier_from_token", "two tokens"});
+  expect_rejected(with(one, {{"classifier_from_token", "[]"}}), ErrorCode::kCorruptFile,
+                  {"a list of tokens"});
 }
 
 TEST(ReadConfig, RejectsArchitecturesWithoutExactlyOneName) {

@@ -110,7 +110,8 @@ AsyncEmbedder::AsyncEmbedder(const EmbedderConfig& config, const LoadProgress& p
 
 AsyncEmbedder::~AsyncEmbedder() = default;
 
-uint64_t AsyncEmbedder::submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
+uint64_t AsyncEmbedder::submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback,
+                               std::vector<std::vector<int32_t>> token_types) {
   require(!inputs.empty(), "inputs: none; expected at least one");
   const auto job = std::make_shared<Impl::Job>();
   for (const std::vector<int32_t>& input : inputs) job->num_tokens += std::ssize(input);
@@ -119,6 +120,7 @@ uint64_t AsyncEmbedder::submit(std::vector<std::vector<int32_t>> inputs, Embeddi
   job->callback = std::move(callback);
   PoolingRequest request;
   request.inputs.assign(std::make_move_iterator(inputs.begin()), std::make_move_iterator(inputs.end()));
+  request.token_types = std::move(token_types);
   // The lock delays the first output until the job is complete.
   const std::lock_guard lock(impl_->mutex);
   job->id = ++impl_->num_ids;

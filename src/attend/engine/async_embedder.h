@@ -34,7 +34,9 @@ class AsyncEmbedder {
 
   // Checks on the calling thread, throws what Embedder::check throws, then queues. Inputs are computed in the
   // order of the calls; each step computes the number of inputs that fits, from one or several calls.
-  uint64_t submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback);
+  // `token_types`: PoolingRequest::token_types.
+  uint64_t submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback,
+                  std::vector<std::vector<int32_t>> token_types = {});
   // Cancels a request: its callback is not called any more, unless it is running already. The results of
   // inputs in the current step are dropped. Unknown ids are ignored: a request may end at any time.
   void cancel(uint64_t id);

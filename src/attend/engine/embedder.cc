@@ -65,7 +65,14 @@ void Embedder::check(std::span<const std::vector<int32_t>> inputs) const {
   check_inputs(inputs, info().max_input_tokens, state_->engine.model_spec().vocab_size);
 }
 
-std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int32_t>> inputs) {
+std::vector<float> Embedder::score(std::span<const std::string> firsts, std::span<const std::string> seconds,
+                                   const PairOptions& options) {
+  const ScoreInputs inputs = encode_pairs(info(), state_->text_tokenizer(), firsts, seconds, options);
+  return pair_scores(info(), inputs, embed(inputs.ids, inputs.token_types));
+}
+
+std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int32_t>> inputs,
+                                                std::span<const std::vector<int32_t>> token_types) {
   check(inputs);
   std::vector<std::vector<float>> vectors(inputs.size());
   if (inputs.empty()) return vectors;
@@ -73,6 +80,7 @@ std::vector<std::vector<float>> Embedder::embed(std::span<const std::vector<int3
   Engine& engine = state_->engine;
   PoolingRequest request;
   request.inputs.assign(inputs.begin(), inputs.end());
+  request.token_types.assign(token_types.begin(), token_types.end());
   size_t num_left = inputs.size();
   std::string failure;
   const OutputSink sink = [&](const RequestOutput& output) {

@@ -1,4 +1,4 @@
-// Embedder: encodes texts and pools them into vectors. `attend embed` calls it.
+// Embedder: encodes texts and pools them into vectors or scores. `attend embed` calls it.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
+#include "attend/engine/embedder_info.h"
 #include "attend/engine/output/pooling.h"
+#include "attend/engine/output/scoring.h"
 #include "attend/model/model.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
@@ -32,21 +34,10 @@ struct EmbedderConfig {
   // Maximum number of tokens of one text, including special tokens. 0: the value of
   // sentence_bert_config.json, limited by the model's maximum position and 8192.
   int max_input_tokens = 0;
-};
-
-// Resolved config.
-struct EmbedderInfo {
-  std::string model;  // architecture
-  Hardware hardware;
-  DType dtype = DType::kF32;  // of activations
-  Resolution resolution;
-  int dimensions = 0;  // length of a vector
-  int max_input_tokens = 0;
-  int max_step_tokens = 0, max_step_inputs = 0;  // limits of one step
-  Pooling pooling = Pooling::kMean;
-  bool normalize = true;
-  bool bidirectional = false;  // tokens attend to later ones
-  size_t weight_bytes = 0;
+  // The model is a language model whose answer "yes" or "no" is the score of a pair (Qwen3-Reranker). Not
+  // needed if its files describe the score: config.json's classifier_from_token, or a LogitScore module of
+  // sentence-transformers.
+  bool is_reranker = false;
 };
 
 // Pooling engine for callers on any thread. All checks that do not depend on weights happen before weights
@@ -76,10 +67,16 @@ class Embedder {
   // Throws Error(kInvalidArgument) with the index of an input that is empty, too long, or contains an id
   // outside of the vocabulary. Thread-safe.
   void check(std::span<const std::vector<int32_t>> inputs) const;
-  // Returns the vectors of inputs of token ids: [inputs.size()][dimensions]. Each step computes the number of
-  // inputs that fits; results do not depend on other inputs. Throws like check(). Thread-safe; concurrent
-  // calls run one after another.
-  std::vector<std::vector<float>> embed(std::span<const std::vector<int32_t>> inputs);
+  // Returns the vectors of inputs of token ids: [inputs.size()][dimensions], or the logits of a classifier.
+  // `token_types`: PoolingRequest::token_types. Each step computes the number of inputs that fits; results do
+  // not depend on other inputs. Throws like check(). Thread-safe; concurrent calls run one after another.
+  std::vector<std::vector<float>> embed(std::span<const std::vector<int32_t>> inputs,
+                                        std::span<const std::vector<int32_t>> token_types = {});
+
+  // Returns the scores of pairs of texts: see encode_pairs() and pair_scores(). Throws what encode_pairs()
+  // and check() throw, and Error(kUnsupported) without a tokenizer.json.
+  std::vector<float> score(std::span<const std::string> firsts, std::span<const std::string> seconds,
+                           const PairOptions& options = {});
 
  private:
   struct State;

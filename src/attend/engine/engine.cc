@@ -227,11 +227,13 @@ std::vector<std::unique_ptr<Request>> Engine::prepare(PoolingRequest source) con
     inputs.push_back(std::move(std::get<std::vector<int32_t>>(input)));
   }
   check_inputs(inputs, std::min(info_.context_length, info_.limits.max_tokens), model_spec_.vocab_size);
+  check_token_types(source.token_types, inputs, model_spec_.num_token_types());
   std::vector<std::unique_ptr<Request>> requests;
-  for (std::vector<int32_t>& input : inputs) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
     auto& request = *requests.emplace_back(std::make_unique<Request>());
-    request.num_prompt = static_cast<int>(input.size());
-    request.tokens = std::move(input);
+    request.num_prompt = static_cast<int>(inputs[i].size());
+    request.tokens = std::move(inputs[i]);
+    if (!source.token_types.empty()) request.token_types = std::move(source.token_types[i]);
     request.pools = true;
     request.params.n = static_cast<int>(inputs.size());
     request.params.max_new_tokens = 0;

@@ -108,6 +108,8 @@ struct GenerationRequest {
 struct PoolingRequest {
   // Text, which is encoded with the model's tokenizer, special tokens added; or token ids.
   std::vector<std::variant<std::string, std::vector<int32_t>>> inputs;
+  // Types of each input's tokens, for models with several (BERT). Empty: all are 0; so is an empty element.
+  std::vector<std::vector<int32_t>> token_types = {};
   int priority = 0;                                // as in GenerationRequest
   std::optional<Clock::time_point> deadline = {};  // as in GenerationRequest
 };

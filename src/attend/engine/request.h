@@ -67,8 +67,9 @@ struct Request {
   std::optional<Clock::time_point> deadline;  // the request is aborted at this time
   int64_t arrival = 0;                        // number of requests submitted before
   int num_skipped = 0;                        // GenerationRequest::num_skipped
-  bool pools = false;      // from a PoolingRequest: its hidden states are pooled, and no token is sampled
-  std::string cache_salt;  // prefixes are shared only with requests of the same salt
+  bool pools = false;  // from a PoolingRequest: its hidden states are pooled, and no token is sampled
+  std::vector<int32_t> token_types;  // one per token (ModelInput::token_types); empty: all are 0
+  std::string cache_salt;            // prefixes are shared only with requests of the same salt
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed

@@ -41,6 +41,7 @@ struct ExecutorBatch {
   ForwardMode mode = ForwardMode::kIdle;
   std::vector<ExecutorRequest> requests;
   std::vector<int32_t> token_ids;            // [num_tokens]: new tokens of all requests, in request order
+  std::vector<int32_t> token_types;          // [num_tokens]: ModelInput::token_types; empty: all are 0
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.
   std::vector<kernels::SamplingRule> rules;

@@ -6,7 +6,8 @@
 
 namespace attend {
 
-StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows) {
+StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
+                           int num_token_types) {
   size_t offset = 0;
   const auto place = [&]<class T>(T*& array, int count) {
     array =
@@ -27,6 +28,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   place(shared_cu_seqlen_q, 2);
   place(suffix_seqlen_kv, num_reqs);
   place(suffix_offsets, num_reqs);
+  place(token_types, num_token_types);
   place(columns, 0);
   num_bytes = offset;
 }
@@ -52,7 +54,8 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
       request_table_(request_table),
       columns_(columns),
       has_prefix_info_(has_prefix_info),
-      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows()).num_bytes +
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens)
+                    .num_bytes +
                 column_bytes(columns, limits.max_reqs, limits.max_tokens),
             request_table.device) {}
 
@@ -62,7 +65,12 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
   ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step other than decode");
   const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens() + num_padding;
   const int all_logit_rows = static_cast<int>(step.rules.size()) + num_padding;
-  const auto arrays_at = [&](std::byte* base) { return Arrays(base, all_reqs, all_tokens, all_logit_rows); };
+  const auto num_types = static_cast<int>(step.token_types.size());
+  ensure(num_types == 0 || num_types == all_tokens, "a step of ", all_tokens, " tokens with ", num_types,
+         " token types");
+  const auto arrays_at = [&](std::byte* base) {
+    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types);
+  };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
   // A pad request has one token, also if a graph is captured with padding only.
   int max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
@@ -70,6 +78,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
   PrefixInfo prefix{.table = request_table_.as<const int32_t>(), .table_stride = request_table_.strides[0]};
   Counts counts;
   std::ranges::copy(step.token_ids, arrays.token_ids);
+  std::ranges::copy(step.token_types, arrays.token_types);
   std::ranges::copy(step.rules, arrays.rules);
   for (int i = 0; i < num_reqs; ++i) {
     const ExecutorRequest& request = step.requests[static_cast<size_t>(i)];
@@ -173,7 +182,8 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
   token_ids_ = {on_device.token_ids, tokens};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, logit_rows},
-                  .prompt_lens = {on_device.prompt_lens, reqs}};
+                  .prompt_lens = {on_device.prompt_lens, reqs},
+                  .token_types = {on_device.token_types, step.token_types.size()}};
   rules_ = {on_device.rules, logit_rows};
   const int32_t* entries = on_device.columns;
   for (StepColumn* column : columns_) {

@@ -126,8 +126,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   for (const RopeConfig& rope : spec_.ropes)
     ropes_.emplace_back(rope, num_positions(limits), limits.max_tokens, device);
   rope_rows_.resize(ropes_.size());
-  if (spec_.learned_positions)
-    token_types_by_token_ = Tensor::zeros({limits.max_tokens}, DType::kI32, device);
+  if (spec_.learned_positions) zero_types_ = Tensor::zeros({limits.max_tokens}, DType::kI32, device);
 }
 
 void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) const {
@@ -136,6 +135,8 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) con
           ": the model was prepared for at most ", limits_.max_tokens);
   require(std::ssize(input.token_ids) == batch.num_tokens, "token_ids: ", input.token_ids.size(),
           " for a batch of ", batch.num_tokens, " tokens");
+  require(input.token_types.empty() || std::ssize(input.token_types) == batch.num_tokens,
+          "token_types: ", input.token_types.size(), " for a batch of ", batch.num_tokens, " tokens");
   require(input.states != nullptr || !spec_.has_states(), "states: expected the states of ",
           spec_.architecture, ", which has recurrent layers");
   require(std::ssize(input.logit_rows) <= batch.num_tokens, "logit_rows: ", input.logit_rows.size(),
@@ -149,16 +150,19 @@ kernels::OpContext DecoderModel::context(Stream& stream) const {
           .rounds_x = placement_.rounds_x};
 }
 
-void DecoderModel::embed(View<const int32_t> ids, View<const int32_t> positions, const TensorView& out,
+void DecoderModel::embed(const ModelInput& input, View<const int32_t> positions, const TensorView& out,
                          Stream& stream) const {
-  kernels::embed({.ids = ids, .table = embedding_, .scale = spec_.embedding_scale, .out = out},
+  kernels::embed({.ids = input.token_ids, .table = embedding_, .scale = spec_.embedding_scale, .out = out},
                  context(stream));
   if (!spec_.learned_positions) return;
   const LearnedPositions& learned = *spec_.learned_positions;
   kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,
                          stream);
-  kernels::add_embedding(token_types_by_token_.span<const int32_t>().first(ids.size()), token_types_.data,
-                         out, stream);
+  const View<const int32_t> types =
+      input.token_types.empty()
+          ? View<const int32_t>(zero_types_.span<const int32_t>().first(positions.size()))
+          : input.token_types;
+  kernels::add_embedding(types, token_types_.data, out, stream);
   kernels::layer_norm(out, embedding_norm_.weight, embedding_norm_.bias, embedding_norm_.eps, out, stream);
 }
 
@@ -170,7 +174,7 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   Scratch scratch(scratch_, batch.num_tokens, limits_.max_tokens, placement_.dtype);
   for (size_t i = 0; i < ropes_.size(); ++i) rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream);
 
-  embed(input.token_ids, batch.positions, residual.sum(), stream);
+  embed(input, batch.positions, residual.sum(), stream);
   const kernels::OpContext operations = context(stream);
   ModuleStep step{.residual = residual,
                   .batch = batch,

@@ -1,6 +1,6 @@
 // DecoderModel: the model of a ModelSpec.
 //
-//   residual = embedding[ids], scaled; with learned positions norm(embedding[ids] + positions[p] + types[0])
+//   residual = embedding[ids], scaled; with learned positions norm(embedding[ids] + positions[p] + types[t])
 //   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
 //   logits = norm(residual)[rows] Whead, capped
 //
@@ -48,7 +48,7 @@ class DecoderModel : public LoadableModel {
   };
   Sizes sizes(const BatchLimits& limits);
   int num_positions(const BatchLimits& limits) const;
-  void embed(View<const int32_t> ids, View<const int32_t> positions, const TensorView& out,
+  void embed(const ModelInput& input, View<const int32_t> positions, const TensorView& out,
              Stream& stream) const;
   void check(const ModelInput& input, const ForwardBatch& batch) const;
   kernels::OpContext context(Stream& stream) const;
@@ -73,7 +73,7 @@ class DecoderModel : public LoadableModel {
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;
   std::vector<RopeRows> rope_rows_;  // rows of the step, one entry per rope set
-  Tensor token_types_by_token_;      // int32 [max_tokens] of zeros on the device, for learned positions
+  Tensor zero_types_;                // int32 [max_tokens] of zeros on the device, for learned positions
 };
 
 }  // namespace attend

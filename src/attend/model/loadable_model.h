@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "attend/checkpoint/checkpoint.h"
@@ -42,5 +43,9 @@ struct NamedSlots {
 // check tensors (see check_unused_tensors()). Throws as make_model() and shard() do.
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
                             const CheckpointTensors* files, int rank = 0, int num_ranks = 1);
+
+// Returns the name, without ".weight", of the matrix that computes logits: lm_head, or the embedding if the
+// files have no head.
+std::string head_name(const ModelSpec& spec, const CheckpointTensors& files);
 
 }  // namespace attend

@@ -28,6 +28,9 @@ struct ModelInput {
   // [num_reqs]: tokens of each request's prompt, including those outside this step. Only rope types dynamic
   // and longrope read it (rope.h); for other models it may be empty.
   View<const int32_t> prompt_lens;
+  // [num_tokens]: type of each token, for models with several (ModelSpec::num_token_types()), checked by the
+  // caller. Empty: all are 0.
+  View<const int32_t> token_types = {};
   // Recurrent states; null: the model has none. Slots are as in kernels::RecurrentBatch.
   const StatePool* states = nullptr;
   View<const int32_t> state_load_slots = {}, state_save_slots = {};

@@ -34,6 +34,16 @@ void name_parts(std::vector<WeightSlot>& slots, WeightPrefixes prefixes, const C
 
 }  // namespace
 
+std::string head_name(const ModelSpec& spec, const CheckpointTensors& files) {
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  const WeightPrefixes prefixes = find_prefixes(architecture.names, architecture.prefixes, files);
+  std::string head = stored_name(std::string(architecture.names.lm_head), prefixes);
+  if (has_weight(files, head + ".weight")) return head;
+  // Prefixes of the decoder end with a dot, so the name is mapped with its suffix.
+  std::string embedding = stored_name(std::string(architecture.names.embedding) + ".weight", prefixes);
+  return embedding.substr(0, embedding.size() - std::string_view(".weight").size());
+}
+
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
                             const CheckpointTensors* files, int rank, int num_ranks) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");

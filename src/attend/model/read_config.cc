@@ -6,6 +6,7 @@
 #include "attend/checkpoint/json.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/config/model_spec.h"
+#include "attend/model/config/read_classifier.h"
 #include "attend/model/config/read_rope.h"
 
 namespace attend {
@@ -14,11 +15,11 @@ namespace {
 // Larger than the sizes of any model, and small enough that products of two fit int64.
 constexpr int kMaxExtent = 1 << 30;
 
-const ModelArchitecture& read_architecture(const JsonNode& json) {
+std::string read_architecture_name(const JsonNode& json) {
   const auto names = json.find("architectures");
   if (!names || !names->value().is_array() || names->value().size() != 1 || !names->value()[0].is_string())
     json.refuse("architectures", "an array of one name");
-  return find_architecture(names->at(size_t{0}).string(), names->where());
+  return names->at(size_t{0}).string();
 }
 
 // Reads a size. If it is absent, returns `missing`; if that is 0, the field is required.
@@ -140,14 +141,15 @@ void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
 namespace {
 
 ModelSpec read_spec(const JsonNode& file) {
-  const ModelArchitecture& architecture = read_architecture(file);
+  const std::string name = read_architecture_name(file);
+  const ModelArchitecture& architecture = find_architecture(name, file.where("architectures"));
   const ConfigDefaults& defaults = architecture.defaults;
   const bool nested = architecture.text_config == TextConfig::kNested ||
                       (architecture.text_config == TextConfig::kEither && file.has("text_config"));
   const JsonNode json = nested ? file.at("text_config") : file;
   json.object_size();
   ModelSpec spec;
-  spec.architecture = architecture.name;
+  spec.architecture = name;
   spec.hidden_size = read_size(json, "hidden_size", defaults.hidden_size);
   spec.vocab_size = read_size(json, "vocab_size", defaults.vocab_size);
   spec.max_position_embeddings = read_size(json, "max_position_embeddings", defaults.max_position_embeddings);
@@ -161,6 +163,7 @@ ModelSpec read_spec(const JsonNode& file) {
       spec.quantization = read_quantization(*quantization);
   architecture.read_layers(json, defaults, spec);
   if (architecture.read_config != nullptr) architecture.read_config(json, spec);
+  if (name.ends_with(kClassifierSuffix)) spec.classifier = read_classifier(file, architecture.classifier);
 
   for (const JsonNode* part : {&json, &file}) {
     if (const auto bos = part->find("bos_token_id")) spec.bos_token_id = bos->token_id();

@@ -6,6 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/checkpoint/input_file.h"
 #include "attend/checkpoint/json.h"
+#include "attend/model/config/read_classifier.h"
 
 namespace attend {
 namespace {
@@ -56,17 +57,23 @@ EmbeddingDense read_dense(const std::filesystem::path& folder) {
           .tanh = tanh};
 }
 
-// Limit of tokens from tokenizer_config.json, which applies if sentence-transformers has none. Many files
-// have 10^30 for no limit.
-std::optional<int> read_model_max_length(const std::filesystem::path& path) {
+LogitScore read_logit_score(const std::filesystem::path& folder) {
+  const JsonNode json = JsonNode::read(folder / "config.json");
+  LogitScore score{.true_token = json.at("true_token_id").token_id(), .false_token = {}};
+  if (const auto token = json.find("false_token_id")) score.false_token = token->token_id();
+  return score;
+}
+
+}  // namespace
+
+std::optional<int> read_model_max_length(const std::filesystem::path& directory) {
+  const std::filesystem::path path = directory / "tokenizer_config.json";
   if (!file_exists(path)) return std::nullopt;
   const auto length = JsonNode::read(path).find("model_max_length");
   if (!length || !length->value().is_number_unsigned() || length->value().get<uint64_t>() >= (1u << 30))
     return std::nullopt;
   return length->integer(1, 1 << 30);
 }
-
-}  // namespace
 
 std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& directory) {
   const std::filesystem::path path = directory / "modules.json";
@@ -87,10 +94,14 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
       if (!files.pooling || files.normalize)
         module.refuse("type", "Dense after Pooling and before Normalize");
       files.dense.push_back(read_dense(folder));
+    } else if (kind == "LogitScore") {
+      files.logit_score = read_logit_score(folder);
     } else if (kind == "Normalize") {
       files.normalize = true;
     } else {
-      module.at("type").unsupported("\"", type, "\": attend supports Transformer, Pooling, Dense, Normalize");
+      module.at("type").unsupported("\"", type,
+                                    "\": attend supports Transformer, Pooling, Dense, "
+                                    "Normalize, LogitScore");
     }
   }
   if (const auto bert = directory / "sentence_bert_config.json"; file_exists(bert)) {
@@ -99,7 +110,10 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
     if (json.boolean_or("do_lower_case", false))
       json.at("do_lower_case").unsupported("true: lower-casing is done by the tokenizer");
   }
-  if (!files.max_tokens) files.max_tokens = read_model_max_length(directory / "tokenizer_config.json");
+  // This limit applies if sentence-transformers has none.
+  if (!files.max_tokens) files.max_tokens = read_model_max_length(directory);
+  if (const auto settings = directory / "config_sentence_transformers.json"; file_exists(settings))
+    files.activation = find_activation(JsonNode::read(settings), "activation_fn");
   return files;
 }
 

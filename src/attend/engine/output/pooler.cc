@@ -34,6 +34,26 @@ Tensor to_host(const TensorView& rows, Stream& stream) {
   return host;
 }
 
+// Returns the rows of a matrix that are the outputs of `dense`, in float32.
+Tensor choose_rows(const TensorView& matrix, const EmbeddingDense& dense) {
+  const int64_t width = matrix.shape[1];
+  Tensor chosen = Tensor::empty({std::ssize(dense.rows), width}, DType::kF32);
+  const std::span<float> out = chosen.span<float>();
+  visit_float_dtype(matrix.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    for (size_t i = 0; i < dense.rows.size(); ++i) {
+      const T* row = static_cast<const T*>(matrix.data) + dense.rows[i] * width;
+      for (int64_t k = 0; k < width; ++k)
+        out[i * static_cast<size_t>(width) + static_cast<size_t>(k)] = static_cast<float>(row[k]);
+    }
+  });
+  if (!dense.difference) return chosen;
+  Tensor difference = Tensor::empty({1, width}, DType::kF32);
+  const std::span<float> one = difference.span<float>();
+  for (size_t k = 0; k < one.size(); ++k) one[k] = out[out.size() - one.size() + k] - out[k];
+  return difference;
+}
+
 void l2_normalize(std::vector<float>& vector) {
   double squares = 0.0;
   for (const float x : vector) squares += static_cast<double>(x) * static_cast<double>(x);
@@ -74,27 +94,43 @@ void check_inputs(std::span<const std::vector<int32_t>> inputs, int max_tokens, 
   }
 }
 
+void check_token_types(std::span<const std::vector<int32_t>> types,
+                       std::span<const std::vector<int32_t>> inputs, int num_types) {
+  if (types.empty()) return;
+  require(types.size() == inputs.size(), "token types of ", types.size(), " inputs: expected those of ",
+          inputs.size());
+  for (size_t i = 0; i < types.size(); ++i) {
+    require(types[i].empty() || types[i].size() == inputs[i].size(), "input ", i, ": ", types[i].size(),
+            " token types for ", inputs[i].size(), " tokens");
+    for (const int32_t type : types[i])
+      require(type >= 0 && type < num_types, "input ", i, ": token type ", type, ": expected 0 to ",
+              num_types - 1);
+  }
+}
+
 Pooler::Pooler(const PoolingSpec& spec) : pooling_(spec.pooling), normalize_(spec.normalize) {
   for (const EmbeddingDense& dense : spec.dense) dense_.push_back(load_dense(dense));
 }
 
 Pooler::DenseLayer Pooler::load_dense(const EmbeddingDense& dense) {
   DenseLayer layer{.file = open_checkpoint(dense.directory)->open_tensors(), .tanh = dense.tanh};
-  const auto load = [&](const char* name, std::initializer_list<int64_t> shape) {
+  const auto load = [&](const std::string& name, std::initializer_list<int64_t> shape) {
     const Tensor tensor = layer.file->tensor(name);
     const TensorView& view = tensor.view();
     const std::span<const int64_t> stored(view.shape.data(), static_cast<size_t>(view.rank));
     if (!std::ranges::equal(stored, shape))
-      fail(ErrorCode::kCorruptFile, layer.file->where(name), ": ", view, ": its config.json has in_features ",
-           dense.in_features, " and out_features ", dense.out_features);
+      fail(ErrorCode::kCorruptFile, layer.file->where(name), ": ", view, ": config.json defines ",
+           dense.in_features, " inputs and ", *shape.begin(), " outputs");
     if (view.dtype != DType::kF32 && view.dtype != DType::kF16 && view.dtype != DType::kBF16)
       fail(ErrorCode::kUnsupported, layer.file->where(name), ": dtype ", view.dtype,
            ": expected float32, float16 or bfloat16");
     check_finite(view, layer.file->where(name));
     return tensor;
   };
-  layer.weight = load("linear.weight", {dense.out_features, dense.in_features});
-  if (dense.bias) layer.bias = load("linear.bias", {dense.out_features});
+  const int64_t num_rows = dense.rows.empty() ? dense.out_features : dense.num_rows;
+  layer.weight = load(dense.name + ".weight", {num_rows, dense.in_features});
+  if (!dense.rows.empty()) layer.weight = choose_rows(layer.weight.view(), dense);
+  if (dense.bias) layer.bias = load(dense.name + ".bias", {dense.out_features});
   return layer;
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -25,7 +26,13 @@ struct EmbeddingDense {
   std::filesystem::path directory;  // contains its model.safetensors
   int in_features = 0, out_features = 0;
   bool bias = false;
-  bool tanh = false;  // activation is tanh; false: no activation
+  bool tanh = false;            // activation is tanh; false: no activation
+  std::string name = "linear";  // tensors "<name>.weight" and "<name>.bias"
+  // Rows of `name` that are the outputs: [out_features] token ids of a language model's head. With
+  // `difference`, the only output is the last row minus the first one. Empty: all rows.
+  std::vector<int32_t> rows = {};
+  int num_rows = 0;  // of `name`, if `rows` is not empty
+  bool difference = false;
 };
 
 struct PoolingSpec {
@@ -41,6 +48,10 @@ std::vector<float> truncate_and_normalize(std::vector<float> vector, int dimensi
 // Throws Error(kInvalidArgument) naming the input if it is empty, has more than `max_tokens` tokens, or has a
 // token id outside [0, vocab_size).
 void check_inputs(std::span<const std::vector<int32_t>> inputs, int max_tokens, int vocab_size);
+// Throws Error(kInvalidArgument) naming the input if `types` is neither empty nor a list per input that is
+// empty or has a type of [0, num_types) for each token.
+void check_token_types(std::span<const std::vector<int32_t>> types,
+                       std::span<const std::vector<int32_t>> inputs, int num_types);
 
 }  // namespace attend
 #pragma GCC visibility pop

@@ -53,6 +53,9 @@ SpeculativeOptions choose_speculation(const EngineConfig& config) {
 
 // Checks numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
+  if (model.classifier && !config.pooling)
+    fail(ErrorCode::kUnsupported, model.architecture,
+         " has a classification head: it makes no text, but scores (attend serve)");
   if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");

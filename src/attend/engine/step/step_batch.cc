@@ -19,6 +19,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.mode = step.mode;
   batch_.requests.clear();
   batch_.token_ids.clear();
+  batch_.token_types.clear();
   batch_.late_token_ids.clear();
   batch_.rules.clear();
   batch_.shared = shared;
@@ -41,6 +42,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
     const std::vector<int32_t>& ids = known ? request.tokens : request.draft.tokens;
     batch_.token_ids.push_back(waits ? 0 : ids[static_cast<size_t>(known ? position : position - num_known)]);
   }
+  add_token_types(request, part);
   batch_.hidden_states |= request.pools;
   const int num_rows = part.num_logit_rows();
   batch_.requests.push_back({.row = request.row,
@@ -53,6 +55,16 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
     batch_.rules.back().step += static_cast<uint64_t>(waits ? 1 : i);
     sampling_requests_.push_back(request_idx);
   }
+}
+
+// Adds types for all tokens of the step if any request has some.
+void StepBatch::add_token_types(const Request& request, const ScheduledRequest& part) {
+  if (request.token_types.empty() && batch_.token_types.empty()) return;
+  const size_t first = batch_.token_ids.size() - static_cast<size_t>(part.num_new);
+  batch_.token_types.resize(first, 0);
+  for (int i = 0; i < part.num_new; ++i)
+    batch_.token_types.push_back(
+        request.token_types.empty() ? 0 : request.token_types[static_cast<size_t>(request.num_computed + i)]);
 }
 
 // Adds one copy for each run of requests that are adjacent in the previous step.

@@ -27,6 +27,7 @@ class StepBatch {
 
  private:
   void add_request(int request_idx, const ScheduledRequest& part);
+  void add_token_types(const Request& request, const ScheduledRequest& part);
   void add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before);
 
   ExecutorBatch batch_;

@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 
 #include "attend/base/error.h"
+#include "attend/model/config/read_classifier.h"
 
 namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 48> kTable{&kBert,
+constexpr std::array<const ModelArchitecture*, 49> kTable{&kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
                                                           &kDots1,
@@ -56,7 +58,8 @@ constexpr std::array<const ModelArchitecture*, 48> kTable{&kBert,
                                                           &kQwen35Moe,
                                                           &kRoberta,
                                                           &kSeedOss,
-                                                          &kSmolLm3};
+                                                          &kSmolLm3,
+                                                          &kXlmRoberta};
 
 }  // namespace
 
@@ -81,12 +84,17 @@ void expect_string(const JsonNode& json, const char* key, std::string_view expec
 }
 
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where) {
+  const bool classifies = name.ends_with(kClassifierSuffix);
+  const std::string family(classifies ? name.substr(0, name.size() - kClassifierSuffix.size()) : "");
   std::string known;
   for (const ModelArchitecture* architecture : kTable) {
-    if (architecture->name == name) return *architecture;
-    known += (known.empty() ? "" : ", ") + std::string(architecture->name);
+    const std::string_view base = architecture->name;
+    if (base == name || (classifies && (base == family + "ForCausalLM" || base == family + "Model")))
+      return *architecture;
+    known += (known.empty() ? "" : ", ") + std::string(base);
   }
-  fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend supports ", known);
+  fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend supports ", known, ", and ",
+       kClassifierSuffix, " in place of ForCausalLM or Model");
 }
 
 std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers) {

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "attend/checkpoint/json.h"
+#include "attend/model/config/classifier_spec.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/config/read_rope.h"
 #include "attend/model/weights/tensor_names.h"
@@ -43,6 +44,9 @@ void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
 // `text_config` if it exists, otherwise at top level (old Qwen2.5-VL).
 enum class TextConfig : uint8_t { kFlat, kNested, kEither };
 
+// Head of decoders: one matrix, applied to the last token.
+inline constexpr HeadLayer kScoreHead[] = {{.name = "score", .bias = false}};
+
 struct ModelArchitecture {
   std::string_view name;
   // Sets spec.layers and spec.ropes from the fields of the architecture's kinds of layers.
@@ -56,6 +60,8 @@ struct ModelArchitecture {
   // The checkpoint may have layers after the last one, for multi-token prediction. They are not loaded.
   bool predicts_more_tokens = false;
   DecoderNames names = {};
+  // Head of the architecture's "...ForSequenceClassification".
+  std::span<const HeadLayer> classifier = kScoreHead;
   // Alternative naming schemes of checkpoints: the first one with which the files have the embedding applies.
   // Without a match, tensors have the names in `names`.
   std::span<const WeightPrefixes> prefixes = {};
@@ -109,9 +115,11 @@ extern const ModelArchitecture kQwen3VlMoe;
 extern const ModelArchitecture kRoberta;
 extern const ModelArchitecture kSeedOss;
 extern const ModelArchitecture kSmolLm3;
+extern const ModelArchitecture kXlmRoberta;
 
-// Throws Error(kUnsupported) with the supported architectures. `where`: the field with the name, for the
-// message.
+// "<X>ForSequenceClassification" is the architecture "<X>ForCausalLM" or "<X>Model" with a classification
+// head. Throws Error(kUnsupported) with the supported architectures. `where`: the field with the name, for
+// the message.
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where);
 
 // Refuses a field with a value other than `expected`, which attend and transformers assume without reading

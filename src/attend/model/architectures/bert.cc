@@ -1,5 +1,5 @@
-// BertModel and RobertaModel: encoders with bidirectional attention, learned positions, LayerNorm after each
-// sublayer and biases in every linear layer. The pooler, an input of classifiers, is not loaded. RoBERTa
+// BertModel, RobertaModel and XLMRobertaModel: encoders with bidirectional attention, learned positions,
+// LayerNorm after each sublayer and biases in every linear layer. Only classifiers use the pooler. RoBERTa
 // numbers positions from the padding token's id + 1.
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
@@ -82,12 +82,18 @@ constexpr WeightPrefix kBertPrefix[] = {{"", "bert."}};
 constexpr WeightPrefix kRobertaPrefix[] = {{"", "roberta."}};
 constexpr WeightPrefixes kBertPrefixes[] = {kBertPrefix}, kRobertaPrefixes[] = {kRobertaPrefix};
 
+// Heads of classifiers, applied to the first token.
+constexpr HeadLayer kBertHead[] = {{.name = "bert.pooler.dense", .tanh = true}, {.name = "classifier"}};
+constexpr HeadLayer kRobertaHead[] = {{.name = "classifier.dense", .tanh = true},
+                                      {.name = "classifier.out_proj"}};
+
 }  // namespace
 
 constinit const ModelArchitecture kBert{.name = "BertModel",
                                         .read_layers = read_bert_layers,
                                         .defaults = bert_defaults(30522),
                                         .names = kBertNames,
+                                        .classifier = kBertHead,
                                         .prefixes = kBertPrefixes};
 
 constinit const ModelArchitecture kRoberta{.name = "RobertaModel",
@@ -95,6 +101,15 @@ constinit const ModelArchitecture kRoberta{.name = "RobertaModel",
                                            .read_config = read_roberta_config,
                                            .defaults = bert_defaults(50265),
                                            .names = kBertNames,
+                                           .classifier = kRobertaHead,
                                            .prefixes = kRobertaPrefixes};
+
+constinit const ModelArchitecture kXlmRoberta{.name = "XLMRobertaModel",
+                                              .read_layers = read_bert_layers,
+                                              .read_config = read_roberta_config,
+                                              .defaults = bert_defaults(30522),
+                                              .names = kBertNames,
+                                              .classifier = kRobertaHead,
+                                              .prefixes = kRobertaPrefixes};
 
 }  // namespace attend

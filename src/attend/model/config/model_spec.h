@@ -14,6 +14,7 @@
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kv/cache_spec.h"
+#include "attend/model/config/classifier_spec.h"
 #include "attend/model/config/quantization.h"
 #include "attend/tensor/dtype.h"
 
@@ -157,7 +158,7 @@ struct NormPlacement {
 };
 
 // Learned position embeddings (BERT). The residual stream starts as LayerNorm of the sum of a token's
-// embedding row, its position's row and row 0 of the token type table.
+// embedding row, its position's row and its type's row.
 struct LearnedPositions {
   int num_rows = 0;         // rows of the position table
   int first_row = 0;        // row for position 0
@@ -184,6 +185,8 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // rotary embeddings; layers refer to them by index
   std::optional<LearnedPositions> learned_positions;
+  // Head of a "...ForSequenceClassification". It is applied to pooled hidden states.
+  std::optional<ClassifierSpec> classifier;
   bool tie_word_embeddings = false;
   DType dtype = DType::kF32;       // dtype in config.json of the weights that are not quantized
   Quantization quantization = {};  // stored format of the linear layers' weights
@@ -197,6 +200,10 @@ struct ModelSpec {
   // Returns true if tokens of any layer attend to later tokens: the model computes embeddings and cannot
   // generate.
   bool bidirectional() const;
+  // Returns false if the model only computes vectors or scores.
+  bool generates() const { return !bidirectional() && !classifier; }
+  // Number of token types that an input may contain; 1: the model has none.
+  int num_token_types() const { return learned_positions ? learned_positions->num_token_types : 1; }
   // Groups of layers with a common cache allocation, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
   // Index of layer `layer` among the layers with K/V: its layer in the KV pool and in geometry().

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "attend/base/error.h"
@@ -17,6 +18,14 @@ namespace {
 // and BERT checkpoints store position ids.
 bool is_derived(std::string_view name) {
   return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
+}
+
+// Returns whether the tensor is part of the classification head, which the engine applies to pooled vectors.
+bool is_in_head(std::string_view name, const std::optional<ClassifierSpec>& classifier) {
+  if (!classifier) return false;
+  return std::ranges::any_of(classifier->layers, [&](const HeadLayer& layer) {
+    return name.starts_with(layer.name) && name.substr(layer.name.size()).starts_with(".");
+  });
 }
 
 // Returns whether this is the zero bias that old tools wrote for each matrix packed by GPTQ.
@@ -138,6 +147,7 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
   std::map<std::string, int> ignored;
   for (const std::string& name : names) {
     if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
+    if (is_in_head(name, spec.classifier)) continue;
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
     const bool is_draft_layer = predicts_more_tokens && is_after_last_layer(name, layers, spec.num_layers());
     if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
