@@ -220,15 +220,28 @@ std::string weights_line(const ExecutorInfo& info, bool deterministic) {
                      describe_quantized_kernels(info, deterministic));
 }
 
+namespace {
+
+// "vectors of size 384, mean pooling, length 1" or "scores of 1 label, sigmoid, cls pooling".
+std::string describe_outputs(const EmbedderInfo& info) {
+  if (!info.classifier)
+    return fmt::format("vectors of size {}, {} pooling{}", info.dimensions, to_string(info.pooling),
+                       info.normalize ? ", length 1" : "");
+  return fmt::format("scores of {}, {}, {} pooling{}", counted(info.dimensions, "label"),
+                     to_string(info.classifier->activation), to_string(info.pooling),
+                     info.classifier->prompt ? ", prompt with query and document" : "");
+}
+
+}  // namespace
+
 void print_start(const EmbedderInfo& info) {
-  log_info(
-      fmt::format("{} on {}, activations in {}, {:.1f} MB of weights, attention backend {}: vectors of size "
-                  "{}, {} pooling{}, "
-                  "{} attention, texts of up to {} tokens",
-                  info.model, info.hardware.name, to_string(info.dtype),
-                  static_cast<double>(info.weight_bytes) / 1e6, info.resolution.prefill->name,
-                  info.dimensions, to_string(info.pooling), info.normalize ? ", length 1" : "",
-                  info.bidirectional ? "bidirectional" : "causal", info.max_input_tokens));
+  log_info(fmt::format(
+      "{} on {}, activations in {}, {:.1f} MB of weights, attention backend {}: {}, {} attention, texts of "
+      "up to {} "
+      "tokens",
+      info.model, info.hardware.name, to_string(info.dtype), static_cast<double>(info.weight_bytes) / 1e6,
+      info.resolution.prefill->name, describe_outputs(info), info.bidirectional ? "bidirectional" : "causal",
+      info.max_input_tokens));
 }
 
 namespace {

@@ -20,6 +20,7 @@
 #include "attend/cli/report.h"
 #include "attend/cli/standard_streams.h"
 #include "attend/engine/embedder.h"
+#include "attend/model/config/model_spec.h"
 #include "attend/text/tokenizer/utf8.h"
 
 namespace attend::cli {
@@ -139,6 +140,9 @@ int run(const CLI::App& app, const EmbedOptions& options) {
   config.backend_options = engine.backend_options;
   if (!options.pooling.empty()) config.pooling = parse_pooling(options.pooling);
   if (options.normalize || options.no_normalize) config.normalize = options.normalize;
+  if (const ModelSpec spec = read_config(config.model_path); spec.classifier)
+    fail(ErrorCode::kUnsupported, spec.architecture,
+         " returns scores, not vectors: use attend rerank or serve");
   EngineBars bars;
   Embedder embedder(config, bars.progress().weights);
   bars.clear();

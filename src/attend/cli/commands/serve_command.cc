@@ -42,7 +42,7 @@ struct ServeFlags {
   GrammarFlags grammar;
   std::string tool_call_parser, reasoning_parser;
   bool log_requests = false, log_access = false;
-  bool is_embedding = false;
+  bool is_embedding = false, is_reranker = false;
 };
 
 serve::MetricNames to_metric_names(const std::string& name) {
@@ -171,9 +171,10 @@ constexpr std::string_view kEmbeddingFlags[] = {"--model-path",
                                                 "--log-requests",
                                                 "--log-access",
                                                 "--is-embedding",
+                                                "--is-reranker",
                                                 "--max-queued-requests"};
 
-EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engine) {
+EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engine, bool is_reranker) {
   for (const CLI::Option* option : app.get_options()) {
     if (option->count() == 0 || option->get_lnames().empty()) continue;
     const std::string flag = "--" + option->get_lnames().front();
@@ -185,7 +186,8 @@ EmbedderConfig to_embedder_config(const CLI::App& app, const EngineConfig& engin
           .device = engine.device,
           .dtype = engine.dtype,
           .backend_options = engine.backend_options,
-          .max_input_tokens = engine.context_length};
+          .max_input_tokens = engine.context_length,
+          .is_reranker = is_reranker};
 }
 
 void warn_without_tokenizer(const Tokenizer* tokenizer, const std::filesystem::path& model) {
@@ -194,9 +196,9 @@ void warn_without_tokenizer(const Tokenizer* tokenizer, const std::filesystem::p
                 ": requests with texts are rejected, those with token ids are answered");
 }
 
-void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, StartupLog& start,
-                    EngineBars& bars) {
-  serve::ServeEmbeddingOptions embedding{.embedder = to_embedder_config(app, options.engine),
+void run_embeddings(const CLI::App& app, const serve::ServeOptions& options, bool is_reranker,
+                    StartupLog& start, EngineBars& bars) {
+  serve::ServeEmbeddingOptions embedding{.embedder = to_embedder_config(app, options.engine, is_reranker),
                                          .progress = options.progress.weights,
                                          .http = options.http,
                                          .api = options.api,
@@ -218,8 +220,10 @@ int run_serve(const CLI::App& app, const ServeFlags& flags) {
   options.engine.schedule.max_queued_requests = 0;
   EngineBars bars;
   options.progress = start.with(bars.progress());
-  if (flags.is_embedding || read_config(flags.engine.model_path).bidirectional()) {
-    run_embeddings(app, options, start, bars);
+  require(!flags.is_embedding || !flags.is_reranker,
+          "--is-embedding and --is-reranker: expected one of them");
+  if (flags.is_embedding || flags.is_reranker || !read_config(flags.engine.model_path).generates()) {
+    run_embeddings(app, options, flags.is_reranker, start, bars);
     return 0;
   }
   options.on_ready = [&](const std::string& address, const AsyncEngine& engine) {
@@ -305,6 +309,8 @@ void add_serve(CLI::App& app, Command& selected) {
   set_group(*command, "Model");
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve embeddings (/v1/embeddings) of a model that could also generate");
+  command->add_flag("--is-reranker", flags->is_reranker,
+                    "serve scores (/v1/rerank) of a language model that answers yes or no: Qwen3-Reranker");
   set_group(*command, "Logs and metrics");
   add_text(*command, "--metric-names", flags->metric_names, "metric names of /metrics: sglang, vllm or both");
   command->add_flag("--log-requests", flags->log_requests,

@@ -11,6 +11,7 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/anthropic/messages.h"
+#include "attend/serve/protocols/pooling/pooling_endpoint.h"
 #include "attend/serve/protocols/responses/response_request.h"
 #include "attend/serve/protocols/responses/stored_responses.h"
 #include "attend/serve/web/web_files.h"
@@ -89,7 +90,6 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       {"DELETE", "/v1/responses/*", &Api::delete_response, Needs::kKey},
       {"GET", "/v1/responses/*/input_items", &Api::response_input_items, Needs::kKey},
       {"POST", "/v1/responses/*/cancel", &Api::cancel_response, Needs::kKey},
-      {"POST", "/v1/embeddings", &Api::embeddings, Needs::kKey},
       {"POST", "/v1/messages/count_tokens", &Api::count_tokens, Needs::kKey},
       {"POST", "/tokenize", &Api::tokenize, Needs::kKey},
       {"POST", "/v1/tokenize", &Api::tokenize, Needs::kKey},
@@ -110,15 +110,23 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       {"GET", "/", &Api::web_page, Needs::kNothing},
   };
   add_routes<Api>(this, kRoutes);
+  for (const PoolingEndpoint& endpoint : kPoolingEndpoints)
+    add_route({"POST", endpoint.path, Needs::kKey,
+               [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 no_pooling(request, exchange);
+               }});
 }
 
 Api::~Api() = default;
 
-void Api::embeddings(const HttpRequest&, const std::shared_ptr<Exchange>&) {
-  throw ApiError{400,
-                 "this server generates text: start attend serve with --is-embedding for vectors",
-                 {},
-                 "unsupported"};
+void Api::no_pooling(const HttpRequest& request, const std::shared_ptr<Exchange>&) {
+  throw ApiError{
+      400,
+      request.path + ": this server generates text with " + engine_.info().target().model +
+          ": start attend serve with --is-embedding for vectors, or with --is-reranker for scores of "
+          "a reranker",
+      {},
+      "unsupported"};
 }
 
 // A client cannot guess the ids of others.

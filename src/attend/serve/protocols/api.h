@@ -34,7 +34,7 @@ class Api : public Service {
   int max_waiting() const;
   ProbedEngine probed_engine();
 
-  void embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void no_pooling(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void count_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);

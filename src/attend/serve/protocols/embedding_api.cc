@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <ctime>
 #include <mutex>
+#include <random>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -20,11 +22,12 @@ class EmbeddingApi::Call : public ReadyHandler {
       : ReadyHandler(std::move(exchange)), api_(api), embedder_(api.embedder_), path_(std::move(path)) {}
 
   // Queues the inputs, unless the client has disconnected. Runs on a worker thread.
-  void submit(std::vector<std::vector<int32_t>> inputs, EmbeddingCallback callback) {
+  void submit(std::vector<std::vector<int32_t>> inputs, std::vector<std::vector<int32_t>> token_types,
+              EmbeddingCallback callback) {
     const std::lock_guard lock(mutex_);
     for (const auto& input : inputs) num_tokens_ += input.size();
     num_inputs_ = inputs.size();
-    if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback));
+    if (!gone_) id_ = embedder_.submit(std::move(inputs), std::move(callback), std::move(token_types));
   }
   // Sets the result: the body of a reply, or an error. May be called from any thread.
   void end(std::string body, std::exception_ptr error) noexcept {
@@ -90,9 +93,9 @@ EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor
                            std::function<HttpMetrics()> http_metrics)
     : Service(std::move(options), executor, std::move(http_metrics)),
       embedder_(embedder),
+      id_prefix_(fmt::format("{:016x}", (uint64_t{std::random_device{}()} << 32) | std::random_device{}())),
       health_(executor, probed_engine(), "the embedder did not return a vector") {
   static constexpr RouteTo<EmbeddingApi> kRoutes[] = {
-      {"POST", "/v1/embeddings", &EmbeddingApi::embeddings, Needs::kKey},
       {"POST", "/tokenize", &EmbeddingApi::tokenize, Needs::kKey},
       {"POST", "/v1/tokenize", &EmbeddingApi::tokenize, Needs::kKey},
       {"GET", "/health_generate", &EmbeddingApi::health_generate, Needs::kNothing},
@@ -103,6 +106,11 @@ EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor
       {"GET", "/metrics", &EmbeddingApi::metrics, Needs::kNothing},
   };
   add_routes<EmbeddingApi>(this, kRoutes);
+  for (const PoolingEndpoint& endpoint : kPoolingEndpoints)
+    add_route({"POST", endpoint.path, Needs::kKey,
+               [this, &endpoint](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 answer(endpoint, request, exchange);
+               }});
   for (const Endpoint* endpoint : kEndpoints)
     add_route({"POST", endpoint->path, Needs::kKey,
                [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -113,16 +121,23 @@ EmbeddingApi::EmbeddingApi(AsyncEmbedder& embedder, ApiOptions options, Executor
 EmbeddingApi::~EmbeddingApi() = default;
 
 void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_ptr<Exchange>&) {
-  throw ApiError{400,
-                 request.path + ": this server returns embeddings, not text; use POST /v1/embeddings",
-                 {},
-                 "unsupported"};
+  const bool scores = embedder_.info().classifier.has_value();
+  throw ApiError{
+      400,
+      request.path + (scores ? ": this server returns scores, not text; use POST /v1/rerank, /v1/score "
+                               "or /v1/classify"
+                             : ": this server returns embeddings, not text; use POST /v1/embeddings"),
+      {},
+      "unsupported"};
 }
 
-void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+void EmbeddingApi::answer(const PoolingEndpoint& endpoint, const HttpRequest& request,
+                          const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
   check_queue();
   const auto call = std::make_shared<Call>(*this, exchange, request.path);
+  std::string id = request.request_id;
+  if (id.empty()) id = fmt::format("{}{}{:08x}", endpoint.id_prefix, id_prefix_, ++num_ids_);
   exchange->on_disconnect = [this, weak = std::weak_ptr(call)](int status) {
     if (const auto gone = weak.lock(); gone && calls_.erase(gone) > 0) {
       gone->disconnect();
@@ -131,8 +146,9 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
   };
   calls_.insert(call);
   try {
-    executor_.work([this, call, body = request.body] {
-      if (auto error = catch_error([&] { submit(body, call); })) call->end({}, std::move(error));
+    executor_.work([this, &endpoint, call, id = std::move(id), body = request.body] {
+      if (auto error = catch_error([&] { submit(endpoint, id, body, call); }))
+        call->end({}, std::move(error));
     });
   } catch (...) {
     exchange->on_disconnect = nullptr;
@@ -141,21 +157,24 @@ void EmbeddingApi::embeddings(const HttpRequest& request, const std::shared_ptr<
   }
 }
 
-void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& call) {
-  const EmbedderInfo& info = embedder_.info();
-  const EmbeddingJob job = read_embedding(parse_body(body), info.dimensions);
-  check_model(job.model);
+void EmbeddingApi::submit(const PoolingEndpoint& endpoint, const std::string& id, const std::string& body,
+                          const std::shared_ptr<Call>& call) {
+  const Json json = parse_body(body);
+  check_model(Fields(json).string("model").value_or(""));
+  PoolingJob job = endpoint.read(json, {.info = embedder_.info(), .tokenizer = embedder_.tokenizer()});
   log_ignored(job.ignored);
-  const auto done = [this, call, base64 = job.base64,
-                     dimensions = job.dimensions](EmbeddingResult result) mutable {
-    const auto make = [this, call, base64, dimensions](EmbeddingResult& made) {
+  check_lengths(job);
+  const auto reply = std::make_shared<const decltype(job.reply)>(std::move(job.reply));
+  const auto done = [this, call, reply, id](EmbeddingResult result) mutable {
+    const auto make = [this, call, reply, id](EmbeddingResult& made) {
       if (made.vectors.empty())
         throw made.code == ErrorCode::kOutOfMemory ? out_of_memory()
                                                    : ApiError{500, made.message, {}, "embedding_failed"};
-      if (dimensions)
-        for (std::vector<float>& vector : made.vectors)
-          vector = truncate_and_normalize(std::move(vector), *dimensions, embedder_.info().normalize);
-      call->end(embedding_reply(made.vectors, base64, call->num_tokens(), options_.served_names.front()), {});
+      const PoolingReplyHead head{.id = id,
+                                  .model = options_.served_names.front(),
+                                  .created = static_cast<int64_t>(std::time(nullptr)),
+                                  .num_tokens = call->num_tokens()};
+      call->end((*reply)(std::move(made.vectors), head), {});
     };
     // Formats the vectors on a worker, so that the embedder does not wait.
     const auto hand_on = [&] {
@@ -166,14 +185,13 @@ void EmbeddingApi::submit(const std::string& body, const std::shared_ptr<Call>& 
     if (auto error = catch_error(hand_on)) call->end({}, std::move(error));
   };
   try {
-    std::vector<std::vector<int32_t>> inputs = encode(job.inputs);
     // Requests that arrived with this one may have filled the queue, and other workers check it too.
     const std::lock_guard lock(queue_mutex_);
     check_queue();
-    call->submit(std::move(inputs), done);
+    call->submit(std::move(job.inputs), std::move(job.token_types), done);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
-    reject("input", "input: ", error.what());
+    reject(job.inputs_field, job.inputs_field, ": ", error.what());
   }
 }
 
@@ -184,24 +202,17 @@ void EmbeddingApi::check_queue() const {
     throw queue_full(options_.max_queued_requests);
 }
 
-std::vector<std::vector<int32_t>> EmbeddingApi::encode(const std::vector<PromptInput>& inputs) const {
-  std::vector<std::vector<int32_t>> encoded;
+void EmbeddingApi::check_lengths(const PoolingJob& job) const {
   const auto longest = static_cast<size_t>(embedder_.info().max_input_tokens);
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (const auto* ids = std::get_if<std::vector<int32_t>>(&inputs[i])) {
-      encoded.push_back(*ids);
-    } else {
-      if (!embedder_.tokenizer())
-        reject_unsupported("input", "the model has no tokenizer; expected token ids");
-      encoded.push_back(embedder_.tokenizer()->encode(std::get<std::string>(inputs[i])));
-    }
-    if (encoded[i].size() > longest)
-      throw ApiError{
-          400,
-          fmt::format("input[{}] has {} tokens: the model accepts at most {}", i, encoded[i].size(), longest),
-          "input", "context_length_exceeded"};
+  for (size_t i = 0; i < job.inputs.size(); ++i) {
+    if (job.inputs[i].size() <= longest) continue;
+    const bool is_first = i < job.num_firsts;
+    const std::string& field = is_first ? job.firsts_field : job.inputs_field;
+    throw ApiError{400,
+                   fmt::format("{}[{}] has {} tokens: the model accepts at most {}{}", field,
+                               is_first ? i : i - job.num_firsts, job.inputs[i].size(), longest, job.hint),
+                   field, "context_length_exceeded"};
   }
-  return encoded;
 }
 
 void EmbeddingApi::abort_all() {
@@ -265,8 +276,10 @@ void EmbeddingApi::server_info(const HttpRequest& request, const std::shared_ptr
     return json_text({{"version", attend::version()},
                       {"model_path", options_.model_path.string()},
                       {"served_model_name", options_.served_names.front()},
-                      {"is_embedding", true},
+                      {"is_embedding", !info.classifier.has_value()},
                       {"dimensions", info.dimensions},
+                      {"labels", info.classifier ? Json(info.classifier->labels) : Json()},
+                      {"activation", info.classifier ? Json(to_string(info.classifier->activation)) : Json()},
                       {"pooling", to_string(info.pooling)},
                       {"normalize", info.normalize},
                       {"dtype", to_string(info.dtype)},

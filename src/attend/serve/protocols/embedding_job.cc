@@ -29,6 +29,8 @@ void add_numbers(const std::vector<float>& vector, std::string& out) {
   }
 }
 
+}  // namespace
+
 std::vector<PromptInput> read_inputs(const Json* input) {
   constexpr std::string_view kExpected = "a string, token ids, or a list of 1 to ";
   if (!input) reject("input", "input: missing; expected ", kExpected, kMaxInputs, " of these");
@@ -49,8 +51,6 @@ std::vector<PromptInput> read_inputs(const Json* input) {
     reject("input", "input ", excerpt(*input), ": expected ", kExpected, kMaxInputs, " of these");
   return inputs;
 }
-
-}  // namespace
 
 EmbeddingJob read_embedding(const Json& body, int dimensions) {
   const Fields fields(body);

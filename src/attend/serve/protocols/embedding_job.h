@@ -21,6 +21,9 @@ struct EmbeddingJob {
 // Throws ApiError that names the field. `dimensions`: size of the model's vectors.
 EmbeddingJob read_embedding(const Json& body, int dimensions);
 
+// Reads a text, token ids, or a list of 1 to 2,048 of either. Null: absent. Throws ApiError for "input".
+std::vector<PromptInput> read_inputs(const Json* input);
+
 // Returns the reply: one vector per input, as JSON numbers or as base64 of little-endian float32.
 std::string embedding_reply(const std::vector<std::vector<float>>& vectors, bool base64, size_t num_tokens,
                             const std::string& model);
