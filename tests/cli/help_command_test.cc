@@ -20,8 +20,8 @@ using testing::Not;
 using namespace testing_support;
 
 const std::vector<std::string> kCommands = {
-    "generate",    "chat",          "serve", "backends", "bench",     "bench attention",
-    "bench model", "bench serving", "embed", "help",     "completion"};
+    "generate",    "chat",          "serve", "backends", "bench", "bench attention",
+    "bench model", "bench serving", "embed", "rerank",   "help",  "completion"};
 
 std::string help(const std::string& arguments, const std::string& environment = "COLUMNS=80") {
   const CommandResult ran = attend(arguments, Streams::kStdout, environment);

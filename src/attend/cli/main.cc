@@ -100,6 +100,7 @@ int run(int argc, char** argv) {
   cli::add_backends(app, selected);
   cli::add_bench(app, selected);
   cli::add_embed(app, selected);
+  cli::add_rerank(app, selected);
   cli::add_help(app, selected);
   cli::add_completion(app, selected);
   add_common_options(app);

@@ -16,6 +16,7 @@ void add_serve(CLI::App& app, Command& selected);
 void add_backends(CLI::App& app, Command& selected);
 void add_bench(CLI::App& app, Command& selected);
 void add_embed(CLI::App& app, Command& selected);
+void add_rerank(CLI::App& app, Command& selected);
 void add_help(CLI::App& app, Command& selected);
 void add_completion(CLI::App& app, Command& selected);
 

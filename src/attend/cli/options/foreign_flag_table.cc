@@ -102,6 +102,7 @@ constexpr ForeignFlag kLlamaCppFlags[] = {
     refuse("-npl", "a bench of several sequences: bench serving"),
     refuse("-o --output -oe", "--json FILE"),
     refuse("-embd --embedding --embeddings", "attend embed, or serve --is-embedding"),
+    alias("--rerank --reranking", Takes::kNone, "--is-reranker"),
     refuse("-rea --reasoning --reasoning-format", "--reasoning-parser"),
     refuse("-gan --grp-attn-n -gaw --grp-attn-w", kConfigScaling),
     refuse("--rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx", kConfigScaling),
