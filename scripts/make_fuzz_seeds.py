@@ -102,6 +102,9 @@ def http_bodies():
     talk = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "copy: a [ sun fox ] b ->"}]
     choice = {"temperature": 0.7, "top_p": 0.9, "top_k": 5, "min_p": 0.1, "seed": 3, "stop": ["fox", "\u20ac"], "n": 2,
               "frequency_penalty": 0.5, "presence_penalty": -0.5, "logit_bias": {"17": -100}, "min_tokens": 1}
+    message_talk = [talk[1], {"role": "assistant", "content": [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]},
+                    {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "y", "is_error": True}, {"type": "text", "text": "z"}]}]
+    message_tools = [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
     stream = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     bodies = {
         0: [
@@ -126,6 +129,13 @@ def http_bodies():
         3: [{"prompt": "a b", "add_special_tokens": False}, {"messages": talk}],
         4: [{"tokens": [0, 5, 2111], "skip_special_tokens": False}],
         5: [{"rid": "mine"}, {"abort_all": True}],
+        6: [
+            {"messages": talk[1:], "max_tokens": 3},
+            {"messages": talk[1:], "max_tokens": 3, "stream": True, "stop_sequences": ["fox"], "thinking": {"type": "adaptive"}},
+            {"messages": message_talk, "max_tokens": 9, "system": [{"type": "text", "text": "a", "cache_control": {"type": "ephemeral"}}],
+             "tools": message_tools, "tool_choice": {"type": "none"}},
+        ],
+        7: [{"messages": message_talk, "tools": message_tools, "tool_choice": {"type": "none"}}],
     }
     for path, some in bodies.items():
         for i, body in enumerate(some):

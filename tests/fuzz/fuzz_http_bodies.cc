@@ -13,8 +13,9 @@ namespace {
 using serve::Json;
 
 constexpr const char* kModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
-constexpr const char* kPaths[] = {"/v1/chat/completions", "/v1/completions", "/generate", "/tokenize",
-                                  "/detokenize",          "/abort_request"};
+constexpr const char* kPaths[] = {
+    "/v1/chat/completions", "/v1/completions", "/generate",    "/tokenize",
+    "/detokenize",          "/abort_request",  "/v1/messages", "/v1/messages/count_tokens"};
 constexpr int kStepsOfAnAnswer = 3;
 
 Json parsed(std::string_view text) {
@@ -27,11 +28,13 @@ Json parsed(std::string_view text) {
 class CheckedAnswer : public serve::Exchange {
  public:
   void reply(int status, std::string_view type, std::string body, serve::Headers headers) override {
-    expect(!started_ && !ended_ && (status == 200 || status == 400 || status == 404));
+    expect(!started_ && !ended_ && (status == 200 || status == 400 || status == 404 || status == 500));
     for (const auto& [name, value] : headers) expect(value.find_first_of("\r\n") == value.npos);
     expect(type == "application/json");
     const Json json = parsed(body);
     if (status != 200) expect(!json["error"]["message"].get<std::string>().empty());
+    // Anthropic's API has no reply for an aborted request.
+    if (status == 500) expect(json["error"]["details"]["error_code"] == "aborted");
     ended_ = true;
   }
   void begin_stream(std::string_view type, serve::Headers headers) override {
@@ -44,10 +47,10 @@ class CheckedAnswer : public serve::Exchange {
     expect(started_ && !ended_ && part.ends_with("\n\n"));
     for (size_t at = 0; at < part.size();) {
       const size_t end = part.find("\n\n", at);
-      const std::string_view event = part.substr(at, end - at);
+      std::string_view event = part.substr(at, end - at);
+      if (event.starts_with("event: ")) event.remove_prefix(event.find('\n') + 1);
       expect(!done_ && event.starts_with(kData));
-      done_ = event == "data: [DONE]";
-      if (!done_) expect(parsed(event.substr(kData.size())).is_object());
+      done_ = event == "data: [DONE]" || check_event(parsed(event.substr(kData.size())));
       at = end + 2;
     }
   }
@@ -59,6 +62,12 @@ class CheckedAnswer : public serve::Exchange {
   bool ended() const { return ended_; }
 
  private:
+  // Returns true for the last event of a stream of Anthropic's API.
+  static bool check_event(const Json& event) {
+    expect(event.is_object());
+    return event.contains("type") && (event["type"] == "message_stop" || event["type"] == "error");
+  }
+
   bool started_ = false, done_ = false, ended_ = false;
 };
 

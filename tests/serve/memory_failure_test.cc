@@ -237,15 +237,21 @@ TEST(ServerMemory, SurvivesEachFailedAllocationOnTheIoThread) {
 
 // Handlers that throw bad_alloc; no engine.
 TEST(ServerMemory, AnswersAHandlerOutOfMemoryWith503AndServesTheNext) {
-  HttpServer server(one_worker());
+  HttpOptions options = one_worker();
+  options.error_paths = {"/own"};
+  options.make_error = [](int status, std::string_view message, std::string_view path) {
+    return HttpError{path.empty() ? status : 529,
+                     Json(std::string(path) + " " + std::string(message)).dump()};
+  };
+  HttpServer server(options);
   int num_calls = 0;
   std::thread runs([&] {
     server.run(
         [&](const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
           exchange->on_disconnect = [&](int status) { EXPECT_EQ(status, 503); };
-          if (++num_calls == 1) throw std::bad_alloc();
-          if (num_calls == 2) exchange->begin_stream("text/plain");
-          if (num_calls == 2) throw std::bad_alloc();
+          if (++num_calls <= 2) throw std::bad_alloc();
+          if (num_calls == 3) exchange->begin_stream("text/plain");
+          if (num_calls == 3) throw std::bad_alloc();
           exchange->reply(200, "text/plain", "served");
         },
         [] {});
@@ -253,15 +259,16 @@ TEST(ServerMemory, AnswersAHandlerOutOfMemoryWith503AndServesTheNext) {
   const std::string& address = server.address();
   uint16_t port = 0;
   std::from_chars(address.data() + address.rfind(':') + 1, address.data() + address.size(), port);
-  const auto answer = [&] {
+  const auto answer = [&](const std::string& path) {
     Connection connection(port);
-    connection.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    connection.send("GET " + path + " HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     return connection.read_all();
   };
-  const std::string rejected = answer();
-  EXPECT_TRUE(rejected.starts_with("HTTP/1.1 503 ") && rejected.ends_with("\"out of memory\"")) << rejected;
-  EXPECT_FALSE(answer().ends_with("0\r\n\r\n")) << "a stream that has started is cut off";
-  EXPECT_TRUE(answer().ends_with("served"));
+  const std::string rejected = answer("/"), own = answer("/own/x?y");
+  EXPECT_TRUE(rejected.starts_with("HTTP/1.1 503 ") && rejected.ends_with("\" out of memory\"")) << rejected;
+  EXPECT_TRUE(own.starts_with("HTTP/1.1 529 Overloaded") && own.ends_with("\"/own out of memory\"")) << own;
+  EXPECT_FALSE(answer("/").ends_with("0\r\n\r\n")) << "a stream that has started is cut off";
+  EXPECT_TRUE(answer("/").ends_with("served"));
   server.stop();
   runs.join();
 }

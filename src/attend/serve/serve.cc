@@ -4,6 +4,7 @@
 #include "attend/serve/formats/choose_format.h"
 #include "attend/serve/http/drain.h"
 #include "attend/serve/http/memory.h"
+#include "attend/serve/protocols/anthropic/errors.h"
 #include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
@@ -26,6 +27,7 @@ HttpOptions with_error_format(HttpOptions options) {
     ErrorResponse error = error_response(path, {status, std::string(message), {}, {}});
     return HttpError{error.status, std::move(error.body)};
   };
+  options.error_paths = {std::string(kMessagesPath)};
   return options;
 }
 

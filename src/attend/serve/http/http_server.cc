@@ -93,17 +93,22 @@ struct HttpServer::Impl {
     pool.wakeup.set_task([this] { HttpSession::settle_all(pool); });
     pool.origins = AllowedOrigins(options.cors_origins);
     pool.tls = make_tls_context(options.tls);
-    const std::string body = options.make_error(503, "out of memory", {}).body;
-    pool.out_of_memory = answer_head(503, "application/json",
-                                     {{"Retry-After", "1"}, {"Content-Length", std::to_string(body.size())}},
-                                     AllowedOrigins(options.cors_origins).header_for(""),
-                                     /*keep_alive=*/false) +
-                         body;
+    for (const std::string& path : options.error_paths) prepare_out_of_memory(path);
+    prepare_out_of_memory("");
     allow_many_files();
     if (!options.unix_socket.empty())
       listen_at_path(options.unix_socket);
     else
       listen_at_port(options.host, options.port);
+  }
+
+  void prepare_out_of_memory(const std::string& path) {
+    const HttpError error = pool.options.make_error(503, "out of memory", path);
+    const std::string head =
+        answer_head(error.status, "application/json",
+                    {{"Retry-After", "1"}, {"Content-Length", std::to_string(error.body.size())}},
+                    pool.origins.header_for(""), /*keep_alive=*/false);
+    pool.out_of_memory.push_back({path, error.status, head + error.body});
   }
 
   void listen_at_port(const std::string& host, uint16_t port) {

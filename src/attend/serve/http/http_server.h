@@ -48,6 +48,9 @@ struct HttpOptions {
       [](int status, std::string_view message, std::string_view) {
         return HttpError{status, JsonText().text(message).take()};
       };
+  // Starts of paths with a format of their own: without memory, their errors are those that make_error()
+  // returned when the server started.
+  std::vector<std::string> error_paths;
 };
 
 class HttpServer : public Executor {

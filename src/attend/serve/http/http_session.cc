@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/beast/core/buffers_to_string.hpp>
 #include <boost/beast/http/error.hpp>
@@ -93,8 +94,9 @@ class HttpSession::Answer : public Exchange {
     if (!session_) return;
     const auto gone = std::exchange(on_disconnect, nullptr);
     const std::shared_ptr<HttpSession> session = session_;
-    if (!has_started_ && session->send_out_of_memory()) {
-      status_ = 503;
+    const int status = has_started_ ? 0 : session->send_out_of_memory();
+    if (status != 0) {
+      status_ = status;
       finish();
     } else {
       session->close();
@@ -148,7 +150,9 @@ HttpSession::HttpSession(Transport::Socket socket, SessionPool& pool)
       write_timer_(transport_->executor()),
       watch_timer_(transport_->executor()),
       buffer_(std::max<size_t>(pool.options.max_header_bytes, kMaxPipelinedBytes) + kReadBytes) {
-  unsent_.reserve(pool.out_of_memory.size());
+  size_t largest = 0;
+  for (const auto& prepared : pool.out_of_memory) largest = std::max(largest, prepared.response.size());
+  unsent_.reserve(largest);
   if (pool.options.log_access) client_ = transport_->client();
 }
 
@@ -402,13 +406,17 @@ void HttpSession::send(const Parts&... parts) {
   if (overrun_ || !writing_) settle_later();
 }
 
-bool HttpSession::send_out_of_memory() noexcept {
+int HttpSession::send_out_of_memory() noexcept {
   keep_alive_ = false;
+  const auto& target = parser_->get().target();
+  const std::string_view path(target.data(), target.size());
+  const auto prepared = std::ranges::find_if(
+      pool_.out_of_memory, [&](const auto& response) { return path.starts_with(response.path); });
+  const std::string_view answer = prepared->response;
   // A connection keeps capacity for this response, unless it has just sent a long one.
-  if (closed_ || unsent_.capacity() - unsent_.size() < pool_.out_of_memory.size()) return false;
-  const std::string_view answer = pool_.out_of_memory;
+  if (closed_ || unsent_.capacity() - unsent_.size() < answer.size()) return 0;
   send(is_head_ ? answer.substr(0, answer.find("\r\n\r\n") + 4) : answer);
-  return true;
+  return prepared->status;
 }
 
 void HttpSession::settle_later() noexcept {

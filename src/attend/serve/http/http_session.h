@@ -32,7 +32,14 @@ struct SessionPool {
   AllowedOrigins origins;
   std::optional<AllowedHosts> hosts;  // none: any host
   HttpServer::Handler handler;
-  std::string out_of_memory;  // preallocated 503 response, head and body
+  // Preallocated responses, head and body, of requests for which there is no memory. The first one whose path
+  // begins the request's path is sent; the last one has no path.
+  struct OutOfMemory {
+    std::string path;
+    int status;
+    std::string response;
+  };
+  std::vector<OutOfMemory> out_of_memory;
   std::unordered_set<std::shared_ptr<HttpSession>> sessions;
   // Sessions with bytes to write or a request to start. They are handled after the running task, so that each
   // session writes all its bytes in one call and consecutive requests do not recurse.
@@ -82,8 +89,8 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   // Appends bytes to those of other calls, in order; see SessionPool::unsettled. Appends all parts or throws.
   template <class... Parts>
   void send(const Parts&... parts);
-  // Returns false if the buffer has no capacity for it.
-  bool send_out_of_memory() noexcept;
+  // Returns the status of the response, or 0 if the buffer has no capacity for it.
+  int send_out_of_memory() noexcept;
   void settle_later() noexcept;
   void settle();
   void write();

@@ -24,7 +24,6 @@ std::string_view error_type(int status) {
 }  // namespace
 
 bool is_anthropic_path(std::string_view path) {
-  constexpr std::string_view kMessagesPath = "/v1/messages";
   return path == kMessagesPath ||
          (path.starts_with(kMessagesPath) && path.substr(kMessagesPath.size()).starts_with('/'));
 }

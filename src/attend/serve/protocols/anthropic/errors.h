@@ -9,6 +9,7 @@
 
 namespace attend::serve {
 
+inline constexpr std::string_view kMessagesPath = "/v1/messages";
 // Returns true for the paths whose clients expect this format: /v1/messages and the paths below it.
 bool is_anthropic_path(std::string_view path);
 // Status 503 becomes Anthropic's 529. `request_id`: empty if unknown.
