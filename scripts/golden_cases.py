@@ -7,6 +7,7 @@ weight format. make_goldens.py writes them.
 import torch
 from golden_configs import (
     Case,
+    bamba,
     compressed,
     config_of,
     deepseek_v2,
@@ -1261,4 +1262,24 @@ CASES = {
     ),
     # Sigmoid router with a bias in float32; the first two layers are dense.
     "lfm2-moe": Case(lfm2_moe(), lengths=(1, 3, 17, 64)),
+    # Mamba-2 with two groups and biases of the convolution; attention in layer 1 rotates half of each head.
+    "bamba-mamba2": Case(bamba(), lengths=(1, 3, 65, 130)),
+    # One group, biases of projections, 3 taps; stored in bf16 with A_log and dt_bias in float32. The bound of the
+    # steps has no effect, because transformers ignores bounds in decode steps.
+    "bamba-biases": Case(
+        bamba(
+            mamba_n_groups=1,
+            mamba_d_head="auto",
+            mamba_d_conv=3,
+            mamba_conv_bias=False,
+            mamba_proj_bias=True,
+            mlp_bias=True,
+            attention_bias=True,
+            attn_layer_indices=[0],
+            time_step_limit=[0.0, 50.0],
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 2, 33, 64),
+    ),
 }

@@ -371,6 +371,22 @@ def lfm2_moe(**changes):
     )
 
 
+def bamba(**changes):
+    """Mamba-2 with 128 features, as transformers requires: mamba_expand times hidden_size."""
+    return config_of(
+        "BambaForCausalLM",
+        "bamba",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        num_hidden_layers=3,
+        mamba_chunk_size=16,
+        mamba_n_heads=8,
+        mamba_d_state=24,
+        **{"mamba_n_groups": 2, "mamba_d_head": 16, "attn_layer_indices": [1]} | changes,
+    )
+
+
 def qwen2_5_vl(**changes):
     """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(

@@ -231,7 +231,12 @@ def next_tokens(model, prompt):
     cache = None
     greedy, margin = [], math.inf
     for _ in range(GREEDY_TOKENS):
-        step = model(input_ids=ids, past_key_values=cache, use_cache=True)
+        positions = {}
+        # Bamba derives missing positions from the cache of its first layer, which has no length.
+        if model.config.model_type == "bamba":
+            end = len(prompt) + len(greedy)
+            positions = {"position_ids": torch.arange(end - ids.shape[1], end)[None]}
+        step = model(input_ids=ids, past_key_values=cache, use_cache=True, **positions)
         cache = step.past_key_values
         logits = step.logits[0, -1]
         top = logits.topk(2)

@@ -254,6 +254,7 @@ const CachedCase kCachedCases[] = {
     {.name = "three_snapshots", .chunk = 24, .num_snapshots = 3, .interval = 24},
     {.name = "preemption", .pool_tokens = 256},
     {.name = "overlap", .overlaps = true},
+    {.name = "mamba2", .model = "bamba-mamba2", .chunk = 24, .interval = 24},
     {.name = "short_convolutions", .model = "lfm2-conv", .chunk = 24, .interval = 16},
     {.name = "experts", .model = "qwen3-next-grouped", .chunk = 40, .overlaps = true},
 };

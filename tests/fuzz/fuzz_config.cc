@@ -33,6 +33,12 @@ void check(const ModelSpec&, const GatedDeltaSpec& delta) {
   expect(delta.head_dim_k >= 1 && delta.head_dim_v >= 1 && delta.conv_kernel >= 2);
 }
 
+void check(const ModelSpec&, const Mamba2Spec& mamba) {
+  expect(mamba.num_groups >= 1 && mamba.num_heads % mamba.num_groups == 0 && mamba.head_dim >= 1);
+  expect(mamba.state_dim >= 1 && mamba.conv_kernel >= 2);
+  expect(std::isfinite(mamba.min_step) && mamba.min_step >= 0.0f && mamba.max_step >= mamba.min_step);
+}
+
 void check(const ModelSpec&, const ShortConvSpec& conv) { expect(conv.kernel >= 2); }
 
 // Properties that pools, backends and the decoder rely on.

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "tests/model/config_fields.h"
@@ -14,6 +15,7 @@ using test::expect_rejected;
 using test::Fields;
 using test::read;
 using test::TempDir;
+using test::with;
 using testing::ElementsAre;
 
 constexpr const char* kNext = "Qwen3NextForCausalLM";
@@ -94,6 +96,35 @@ TEST(ReadQwen35, PublishedConfigsAreNested) {
   EXPECT_EQ(experts.num_experts, 256);
   EXPECT_EQ(experts.top_k, 8);
   EXPECT_TRUE(experts.fused_experts && experts.fused_expert_rows);
+}
+
+const Fields kBamba = {{"mamba_n_heads", "8"}, {"attn_layer_indices", "[1]"}};
+
+TEST(ReadBamba, LayersHaveMambaExceptThoseWithAttention) {
+  const ModelSpec spec = read("BambaForCausalLM", kBamba);
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, true));
+  const auto& mamba = std::get<Mamba2Spec>(spec.layers.at(0).mixer);
+  EXPECT_EQ(mamba.head_dim, 16);
+  EXPECT_EQ(mamba.state_dim, 256);
+  EXPECT_TRUE(mamba.conv_bias);
+  EXPECT_FALSE(mamba.proj_bias);
+  EXPECT_TRUE(std::isinf(mamba.max_step));
+  EXPECT_EQ(spec.ropes.at(0).rotary_dim, 8);
+  EXPECT_EQ(state_caches(spec.caches()).at(0).state, (StateShape{8, 16, 256, 3, 640}));
+  const ModelSpec bounded =
+      read("BambaForCausalLM", with(kBamba, {{"time_step_limit", R"([0.001, {"__float__": "Infinity"}])"}}));
+  EXPECT_FLOAT_EQ(std::get<Mamba2Spec>(bounded.layers.at(0).mixer).min_step, 0.001f);
+}
+
+TEST(ReadBamba, RejectsContradictoryFields) {
+  expect_rejected(with(kBamba, {{"mamba_d_head", "8"}}), ErrorCode::kCorruptFile,
+                  {"mamba_n_heads 8 with mamba_d_head 8", "128"}, "BambaForCausalLM");
+  expect_rejected(with(kBamba, {{"mamba_n_groups", "3"}}), ErrorCode::kCorruptFile,
+                  {"mamba_n_groups 3", "a divisor of mamba_n_heads 8"}, "BambaForCausalLM");
+  expect_rejected(with(kBamba, {{"time_step_limit", "[0.2, 0.1]"}}), ErrorCode::kCorruptFile,
+                  {"time_step_limit", "smallest and the largest step"}, "BambaForCausalLM");
+  expect_rejected(with(kBamba, {{"attn_layer_indices", "[3]"}}), ErrorCode::kCorruptFile,
+                  {"attn_layer_indices"}, "BambaForCausalLM");
 }
 
 TEST(ReadLfm2, AdjustsTheSizeOfTheMlp) {

@@ -1,9 +1,10 @@
-# Recurrent layers: causal convolution with state, gated delta rule.
+# Recurrent layers: causal convolution with state, gated delta rule, selective scan.
 attend_kernels(recurrent
   HEADERS
     causal_conv.h
     gated_delta.h
     recurrent_batch.h
+    selective_scan.h
   SOURCES
     recurrent.cc
     reference.cc

@@ -8,6 +8,7 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/gated_delta.h"
+#include "attend/kernels/recurrent/selective_scan.h"
 
 namespace attend::kernels {
 namespace {
@@ -129,6 +130,58 @@ void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {
   require_cpu(stream, "gated_delta_rule");
   check(args, stream);
   cpu::gated_delta_rule(args, cpu::detect_isa());
+}
+
+void check(const SelectiveScanArgs& args, const Stream& stream) {
+  require_rank("x", args.x, 3);
+  require_rank("b", args.b, 3);
+  const int64_t num_tokens = args.x.shape[0], num_heads = args.x.shape[1], head_dim = args.x.shape[2];
+  const int64_t num_groups = args.b.shape[1], state_dim = args.b.shape[2];
+  require(num_groups >= 1 && num_heads >= 1 && num_heads % num_groups == 0, "x ", args.x,
+          ": expected a number of heads that is a multiple of ", num_groups, ", the groups of b");
+  require_shape("b", args.b, {num_tokens, num_groups, state_dim});
+  require_shape("c", args.c, {num_tokens, num_groups, state_dim});
+  require(args.c.strides[0] == args.b.strides[0], "c ", args.c, ": expected the strides of b");
+  require_shape("dt", args.dt, {num_tokens, num_heads});
+  require_shape("out", args.out, {num_tokens, num_heads, head_dim});
+  for (const auto& [name, view] : {std::pair<std::string_view, const TensorView*>{"x", &args.x},
+                                   {"b", &args.b},
+                                   {"c", &args.c},
+                                   {"dt", &args.dt},
+                                   {"out", &args.out}})
+    require_activation_of(stream, name, *view);
+  for (const auto& [name, view] : {std::pair<std::string_view, const TensorView*>{"a_log", &args.a_log},
+                                   {"d", &args.d},
+                                   {"dt_bias", &args.dt_bias}}) {
+    require_shape(name, *view, {num_heads});
+    require_contiguous_f32(name, *view, stream);
+  }
+  require(args.min_step >= 0.0f && args.max_step >= args.min_step, "min_step ", args.min_step,
+          " and max_step ", args.max_step,
+          ": expected 0 or more, and the second one not below the first one");
+  require_rank("state", args.state, 4);
+  require_shape("state", args.state, {args.state.shape[0], num_heads, head_dim, state_dim});
+  require_contiguous_f32("state", args.state, stream);
+  check(args.batch, num_tokens, args.state.shape[0], stream);
+}
+
+void selective_scan(const SelectiveScanArgs& args, Stream& stream) {
+  require_cpu(stream, "selective_scan");
+  check(args, stream);
+  cpu::selective_scan(args, cpu::detect_isa());
+}
+
+void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
+  require_cpu(stream, "grouped_gated_norm");
+  require_rank("x", args.x, 2);
+  require_activation_of(stream, "x", args.x);
+  require_shape("gate", args.gate, {args.x.shape[0], args.x.shape[1]});
+  require_activation_of(stream, "gate", args.gate);
+  require_shape("weight", args.weight, {args.x.shape[1]});
+  require_weight("weight", args.weight);
+  require(args.num_groups >= 1 && args.x.shape[1] % args.num_groups == 0, "num_groups ", args.num_groups,
+          ": expected a divisor of ", args.x.shape[1], ", the features of x");
+  cpu::grouped_gated_norm(args, cpu::detect_isa());
 }
 
 void gated_norm(const GatedNormArgs& args, Stream& stream) {

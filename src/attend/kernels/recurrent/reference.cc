@@ -1,8 +1,10 @@
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/gated_delta.h"
+#include "attend/kernels/recurrent/selective_scan.h"
 
 namespace attend::kernels::reference {
 namespace {
@@ -104,6 +106,45 @@ void gated_delta_rule(const GatedDeltaArgs& args) {
             for (size_t i = 0; i < k.size(); ++i) recalled += (s[i] *= decay) * k[i];
             const double delta = beta * (double{args.v[token][head].as<const float>()[row]} - recalled);
             for (size_t i = 0; i < k.size(); ++i) out += (s[i] += delta * k[i]) * q[i];
+            args.out[token][head].as<float>()[row] = static_cast<float>(out);
+          }
+          if (const int32_t slot = save_slot(args.batch, token); slot != 0) write(slot);
+        },
+        write);
+  }
+}
+
+void selective_scan(const SelectiveScanArgs& args) {
+  const int64_t head_dim = args.x.shape[2], state_dim = args.b.shape[2];
+  const int64_t ratio = args.x.shape[1] / args.b.shape[1];
+  for (int64_t head = 0; head < args.x.shape[1]; ++head) {
+    for (int64_t token = 0; token < args.out.shape[0]; ++token)
+      for (int64_t i = 0; i < head_dim; ++i) args.out[token][head].as<float>()[i] = 0.0f;
+    std::vector<double> state(static_cast<size_t>(head_dim * state_dim));
+    const auto write = [&](int64_t slot) {
+      float* const to = args.state[slot][head].as<float>();
+      for (size_t i = 0; i < state.size(); ++i) to[i] = static_cast<float>(state[i]);
+    };
+    for_each_token(
+        args.batch,
+        [&](int64_t slot) {
+          for (size_t i = 0; i < state.size(); ++i)
+            state[i] = slot < 0 ? 0.0 : double{args.state[slot][head].as<const float>()[i]};
+        },
+        [&](int64_t token) {
+          const double raw =
+              double{args.dt[token].as<const float>()[head]} + double{args.dt_bias.as<const float>()[head]};
+          const double step = std::clamp(raw > 20.0 ? raw : std::log1p(std::exp(raw)), double{args.min_step},
+                                         double{args.max_step});
+          const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
+          const float* const b = args.b[token][head / ratio].as<const float>();
+          const float* const c = args.c[token][head / ratio].as<const float>();
+          for (int64_t row = 0; row < head_dim; ++row) {
+            double* const h = state.data() + row * state_dim;
+            const double x = double{args.x[token][head].as<const float>()[row]};
+            double out = double{args.d.as<const float>()[head]} * x;
+            for (int64_t i = 0; i < state_dim; ++i)
+              out += (h[i] = decay * h[i] + step * x * double{b[i]}) * double{c[i]};
             args.out[token][head].as<float>()[row] = static_cast<float>(out);
           }
           if (const int32_t slot = save_slot(args.batch, token); slot != 0) write(slot);

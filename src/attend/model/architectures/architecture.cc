@@ -11,7 +11,8 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 49> kTable{&kBert,
+constexpr std::array<const ModelArchitecture*, 50> kTable{&kBamba,
+                                                          &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
                                                           &kDots1,

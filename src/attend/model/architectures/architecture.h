@@ -67,6 +67,7 @@ struct ModelArchitecture {
   std::span<const WeightPrefixes> prefixes = {};
 };
 
+extern const ModelArchitecture kBamba;
 extern const ModelArchitecture kBert;
 extern const ModelArchitecture kDeepseekV2;
 extern const ModelArchitecture kDeepseekV3;

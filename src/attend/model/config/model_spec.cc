@@ -76,6 +76,14 @@ StateShape state_shape(const ShortConvSpec& spec, int hidden_size) {
   return {.conv_inputs = spec.kernel - 1, .conv_channels = hidden_size};
 }
 
+StateShape state_shape(const Mamba2Spec& spec, int) {
+  return {.num_heads = spec.num_heads,
+          .head_dim_v = spec.head_dim,
+          .head_dim_k = spec.state_dim,
+          .conv_inputs = spec.conv_kernel - 1,
+          .conv_channels = spec.conv_channels()};
+}
+
 bool has_kv(const MixerSpec& mixer) {
   return std::visit(
       [](const auto& spec) {

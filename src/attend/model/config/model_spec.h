@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <limits>
 #include <optional>
 #include <string>
 #include <variant>
@@ -117,6 +118,20 @@ struct ShortConvSpec {
   bool bias = false;
 };
 
+// x += Wo norm(selective_scan(silu(conv(y))) silu(z)) with [z | y | dt] = Wi x: Mamba-2 (arXiv 2405.21060). y
+// is the scan's x, b and c. The norm is per group, and multiplies by its weights in all models.
+struct Mamba2Spec {
+  int num_heads = 0, head_dim = 0;
+  int num_groups = 1, state_dim = 0;
+  int conv_kernel = 4;  // taps
+  bool conv_bias = true, proj_bias = false;
+  float min_step = 0.0f, max_step = std::numeric_limits<float>::infinity();
+
+  int features() const { return num_heads * head_dim; }
+  int state_features() const { return num_groups * state_dim; }
+  int conv_channels() const { return features() + 2 * state_features(); }
+};
+
 // x += Wdown act(Wup x).
 struct PlainMlpSpec {
   int intermediate_size = 0;
@@ -146,7 +161,7 @@ struct MoeMlpSpec {
 
 // Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
 // with its own module.
-using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec>;
+using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
 // Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, a LayerNorm
@@ -232,6 +247,7 @@ AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
 // Recurrent state per request.
 StateShape state_shape(const GatedDeltaSpec& spec, int hidden_size);
 StateShape state_shape(const ShortConvSpec& spec, int hidden_size);
+StateShape state_shape(const Mamba2Spec& spec, int hidden_size);
 // Cached data per token of the model's layer `layer`.
 CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer);
 CacheSpec layer_cache_spec(const MlaSpec& spec, int layer);

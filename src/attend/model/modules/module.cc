@@ -4,6 +4,7 @@
 #include "attend/model/modules/attention.h"
 #include "attend/model/modules/gated_delta.h"
 #include "attend/model/modules/gated_mlp.h"
+#include "attend/model/modules/mamba2.h"
 #include "attend/model/modules/mla.h"
 #include "attend/model/modules/moe_mlp.h"
 #include "attend/model/modules/plain_mlp.h"
@@ -46,6 +47,9 @@ struct MakeMixer {
   }
   std::unique_ptr<Module> operator()(const ShortConvSpec& spec) const {
     return std::make_unique<ShortConvModule>(spec, norms, cache_layer, model, names);
+  }
+  std::unique_ptr<Module> operator()(const Mamba2Spec& spec) const {
+    return std::make_unique<Mamba2Module>(spec, norms, cache_layer, model, names);
   }
 };
 

@@ -53,7 +53,7 @@ struct DecoderNames {
   std::string_view shared_gate = "mlp.shared_expert_gate";
   // Gated delta net. Grouped projections: in_proj_qkvz and in_proj_ba; else the next four.
   std::string_view in_proj_qkvz = "linear_attn.in_proj_qkvz";
-  std::string_view in_proj = "";  // short convolution, which also has conv and out_proj
+  std::string_view in_proj = "";  // short convolution, Mamba-2; also conv and out_proj
   std::string_view in_proj_ba = "linear_attn.in_proj_ba";
   std::string_view in_proj_qkv = "linear_attn.in_proj_qkv";
   std::string_view in_proj_z = "linear_attn.in_proj_z";
@@ -62,6 +62,7 @@ struct DecoderNames {
   std::string_view conv = "linear_attn.conv1d";
   std::string_view a_log = "linear_attn.A_log";      // full name of the tensor
   std::string_view dt_bias = "linear_attn.dt_bias";  // full name
+  std::string_view state_d = "";                     // full name; Mamba-2
   std::string_view gated_norm = "linear_attn.norm";
   std::string_view out_proj = "linear_attn.out_proj";
 };

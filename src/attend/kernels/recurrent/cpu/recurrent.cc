@@ -138,6 +138,52 @@ Gates gates_of(const GatedDeltaArgs& args, int64_t token, int64_t head) {
   return {.decay = std::exp(-rate * step), .beta = args.beta_scale / (1.0f + std::exp(-input(args.beta)))};
 }
 
+// Steps rows [first_row, first_row + num_rows) of a head of a selective scan through the tokens of a request.
+void scan_head(const SelectiveScanArgs& args, const StepRequest& request, int64_t head, int64_t first_row,
+               int64_t num_rows, const RecurrentKernels& kernels) {
+  const int64_t dim = args.b.shape[2], group = head / (args.x.shape[1] / args.b.shape[1]);
+  const auto state = [&](int64_t slot) {
+    return args.state.as<float>() + slot * args.state.strides[0] + head * args.state.strides[1] +
+           first_row * dim;
+  };
+  float* const own = state(request.row);
+  if (request.from_zero)
+    std::fill_n(own, num_rows * dim, 0.0f);
+  else if (request.load != request.row)
+    std::copy_n(state(request.load), num_rows * dim, own);
+  const float rate = std::exp(args.a_log.as<const float>()[head]);
+  std::array<float, kTokens> decay, steps;
+  for (int64_t begin = request.begin, end = begin; begin < request.end; begin = end) {
+    int64_t saved = 0;
+    for (; end < request.end && end < begin + kTokens && saved == 0; ++end) {
+      const float raw = args.dt.as<const float>()[end * args.dt.strides[0] + head];
+      const float step =
+          std::clamp(softplus(raw + args.dt_bias.as<const float>()[head]), args.min_step, args.max_step);
+      steps[static_cast<size_t>(end - begin)] = step;
+      decay[static_cast<size_t>(end - begin)] = std::exp(-rate * step);
+      saved = save_slot(args.batch, end);
+    }
+    const auto rows_of = [&](const TensorView& view, int64_t index) {
+      return view.as<float>() + begin * view.strides[0] + index * view.strides[1];
+    };
+    kernels.scan({.state = own,
+                  .num_rows = num_rows,
+                  .state_dim = dim,
+                  .num_tokens = end - begin,
+                  .b = rows_of(args.b, group),
+                  .c = rows_of(args.c, group),
+                  .decay = decay.data(),
+                  .step = steps.data(),
+                  .d = args.d.as<const float>()[head],
+                  .x = rows_of(args.x, head) + first_row,
+                  .out = rows_of(args.out, head) + first_row,
+                  .bc_stride = args.b.strides[0],
+                  .x_stride = args.x.strides[0],
+                  .out_stride = args.out.strides[0]});
+    if (saved != 0) std::copy_n(own, num_rows * dim, state(saved));
+  }
+}
+
 // Steps rows [first_row, first_row + num_rows) of a value head through the tokens of a request.
 void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t head, int64_t first_row,
                int64_t num_rows, const RecurrentKernels& kernels) {
@@ -223,6 +269,34 @@ void gated_delta_rule(const GatedDeltaArgs& args, Isa isa) {
     const int64_t first_row = task % blocks * kStateRows;
     step_head(args, request, task / blocks % num_heads, first_row, std::min(kStateRows, num_rows - first_row),
               kernels);
+  });
+}
+
+void selective_scan(const SelectiveScanArgs& args, Isa isa) {
+  const RecurrentKernels kernels = recurrent_kernels(isa);
+  clear_padding(args.batch, args.out);
+  const int64_t num_heads = args.x.shape[1], num_rows = args.x.shape[2];
+  const int64_t blocks = ceil_div(num_rows, kStateRows);
+  parallel_for(args.batch.num_reqs() * num_heads * blocks, [&](int64_t task, int) {
+    const StepRequest request = step_request(args.batch, task / (num_heads * blocks));
+    if (request.row == 0 || request.end == request.begin) return;
+    const int64_t first_row = task % blocks * kStateRows;
+    scan_head(args, request, task / blocks % num_heads, first_row, std::min(kStateRows, num_rows - first_row),
+              kernels);
+  });
+}
+
+void grouped_gated_norm(const GroupedGatedNormArgs& args, Isa isa) {
+  const RecurrentKernels kernels = recurrent_kernels(isa);
+  const int64_t size = args.x.shape[1] / args.num_groups;
+  const size_t weight_bytes = size_of(args.weight.dtype);
+  parallel_for_rows(args.x.shape[0] * args.num_groups, size, [&](int64_t row) {
+    const int64_t token = row / args.num_groups, first = row % args.num_groups * size;
+    kernels.normalize_gated(
+        args.x.as<float>() + token * args.x.strides[0] + first,
+        static_cast<const std::byte*>(args.weight.data) + static_cast<size_t>(first) * weight_bytes,
+        args.weight.dtype, args.eps, args.gate.as<const float>() + token * args.gate.strides[0] + first,
+        size);
   });
 }
 

@@ -109,12 +109,67 @@ void gated_norm_row(float* x, const void* weight, DType dtype, float eps, const 
   });
 }
 
+// Steps kRows rows, from row `first` on, through all tokens.
+template <class S, int kRows>
+void scan_some_rows(const ScanRows& args, int64_t first) {
+  const int64_t n = args.state_dim;
+  float* const state = args.state + first * n;
+  for (int64_t t = 0; t < args.num_tokens; ++t) {
+    const float* const b = args.b + t * args.bc_stride;
+    const float* const c = args.c + t * args.bc_stride;
+    const float* const x = args.x + t * args.x_stride + first;
+    const auto decays = S::set1(args.decay[t]);
+    typename S::F32 inputs[kRows], sums[kRows];
+    for (int row = 0; row < kRows; ++row) {
+      inputs[row] = S::set1(args.step[t] * x[row]);
+      sums[row] = S::zero();
+    }
+    for_each_vector<S>(n, [&](int64_t i, int count) {
+      const auto in = S::load_first(b + i, count), read = S::load_first(c + i, count);
+      for (int row = 0; row < kRows; ++row) {
+        float* const elements = state + row * n + i;
+        const auto next = S::fma(inputs[row], in, S::mul(decays, S::load_first(elements, count)));
+        S::store_first(elements, next, count);
+        sums[row] = S::fma(next, read, sums[row]);
+      }
+    });
+    for (int row = 0; row < kRows; ++row)
+      args.out[t * args.out_stride + first + row] = S::reduce_add(sums[row]) + args.d * x[row];
+  }
+}
+
+template <class S>
+void scan_rows(const ScanRows& args) {
+  constexpr int kRows = 4;
+  int64_t row = 0;
+  for (; row + kRows <= args.num_rows; row += kRows) scan_some_rows<S, kRows>(args, row);
+  for (; row < args.num_rows; ++row) scan_some_rows<S, 1>(args, row);
+}
+
+template <class S>
+void normalize_gated_row(float* x, const void* weight, DType dtype, float eps, const float* gate, int64_t n) {
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    S::store_first(x + i, S::mul(S::load_first(x + i, count), silu_of<S>(S::load_first(gate + i, count))),
+                   count);
+  });
+  const float mean = dot_rows<S>(x, x, n) / static_cast<float>(n);
+  const auto factor = S::set1(1.0f / std::sqrt(mean + eps));
+  visit_weight(weight, dtype, [&](const auto* weights) {
+    for_each_vector<S>(n, [&](int64_t i, int count) {
+      const auto scaled = S::mul(S::load_first(x + i, count), factor);
+      S::store_first(x + i, S::mul(scaled, S::load_first(weights + i, count)), count);
+    });
+  });
+}
+
 template <class S>
 RecurrentKernels make_recurrent_kernels() {
   return {.conv = &conv_row<S>,
           .l2_norm = &l2_norm_row<S>,
           .dot = &dot_rows<S>,
           .delta_rule = &delta_rule_rows<S>,
+          .scan = &scan_rows<S>,
+          .normalize_gated = &normalize_gated_row<S>,
           .gated_norm = &gated_norm_row<S>};
 }
 

@@ -21,6 +21,19 @@ struct DeltaRows {
   int64_t v_stride = 0, out_stride = 0;
 };
 
+// Rows of one head's state of a selective scan, and consecutive tokens of one request.
+struct ScanRows {
+  float* state = nullptr;  // [num_rows, state_dim], updated
+  int64_t num_rows = 0, state_dim = 0;
+  int64_t num_tokens = 0;
+  const float *b = nullptr, *c = nullptr;         // [num_tokens, state_dim] with bc_stride
+  const float *decay = nullptr, *step = nullptr;  // [num_tokens]
+  float d = 0.0f;
+  const float* x = nullptr;  // [num_tokens, num_rows] with x_stride
+  float* out = nullptr;      // [num_tokens, num_rows] with out_stride
+  int64_t bc_stride = 0, x_stride = 0, out_stride = 0;
+};
+
 struct RecurrentKernels {
   // out = act(bias + sum over j of weights[j] * x[j]), n channels. weights: [taps, n], contiguous; bias: null
   // for none.
@@ -32,6 +45,11 @@ struct RecurrentKernels {
   // The recurrence of gated_delta.h, in the form that reads each row of S once:
   //   p = S k, u = S q, delta = beta (v - decay p), out = decay u + (k . q) delta, S = decay S + delta k^T
   void (*delta_rule)(const DeltaRows& rows) = nullptr;
+  // The recurrence of selective_scan.h.
+  void (*scan)(const ScanRows& rows) = nullptr;
+  // x = y / sqrt(mean(y^2) + eps) * weight with y = x * silu(gate).
+  void (*normalize_gated)(float* x, const void* weight, DType dtype, float eps, const float* gate,
+                          int64_t n) = nullptr;
   // x = x / sqrt(mean(x^2) + eps) * weight * silu(gate).
   void (*gated_norm)(float* x, const void* weight, DType dtype, float eps, const float* gate,
                      int64_t n) = nullptr;
