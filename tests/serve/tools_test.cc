@@ -85,6 +85,32 @@ TEST(Tools, InvalidToolsAreRejectedByName) {
               HasSubstr("regex already sets"));
 }
 
+TEST(Tools, ResultsWithoutTheirCallsAreRejected) {
+  const auto error = [](const std::string& messages) {
+    try {
+      kChatCompletions.read(
+          parse_body(R"({"messages": [{"role": "user", "content": "x"}, )" + messages + "]}"), {}, {});
+    } catch (const ApiError& rejected) {
+      return rejected.param + " | " + rejected.message;
+    }
+    return std::string();
+  };
+  const std::string result = R"({"role": "tool", "tool_call_id": "a", "content": "1"})";
+  const auto call = [](const std::string& id, const std::string& arguments) {
+    return R"({"role": "assistant", "content": null, "tool_calls": [{"id": ")" + id +
+           R"(", "type": "function", "function": {"name": "f", "arguments": )" + arguments + "}}]}, ";
+  };
+  EXPECT_THAT(error(result), HasSubstr("messages[1] | messages[1]: the result of a tool without a call"));
+  EXPECT_THAT(error(call("b", "\"{}\"") + result),
+              HasSubstr("messages[2].tool_call_id \"a\": expected the id of an earlier call"));
+  EXPECT_EQ(error(call("a", "\"{}\"") + result), "");
+  EXPECT_EQ(error(call("a", "{}") + result), "");
+  EXPECT_THAT(error(call("a", "[1]") + result),
+              HasSubstr("messages[1].tool_calls[0].function.arguments [1]"));
+  EXPECT_THAT(error(R"({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]})"),
+              HasSubstr("messages[1].tool_calls[0].function: missing"));
+}
+
 TEST(Tools, StrictToolsRestrictAnAnswerThatMayContainCalls) {
   const std::string strict = R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
   EXPECT_FALSE(chat_with(strict).grammar) << "no grammar library";
@@ -97,7 +123,9 @@ TEST(Tools, StrictToolsRestrictAnAnswerThatMayContainCalls) {
   EXPECT_EQ(format["at_least_one"], false);
   EXPECT_FALSE(chat_with(kTwoTools, formats).grammar);
   formats.tools = &parse_tool_format("pythonic");
-  EXPECT_FALSE(chat_with(strict, formats).grammar) << "an opening bracket is also text";
+  EXPECT_TRUE(chat_with(strict, formats).grammar.has_value());
+  formats.tools = &parse_tool_format("gpt-oss");
+  EXPECT_FALSE(chat_with(strict, formats).grammar) << "the vocabulary has no channels";
 }
 
 TEST(Tools, OneCallIsReturnedIfCallsAreNotParallel) {

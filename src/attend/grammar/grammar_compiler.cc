@@ -43,6 +43,12 @@ grammar_worker::Setup make_setup(const GrammarLibrary& library, const GrammarVoc
   setup.tvm_ffi = library.xgrammar()->tvm_ffi_path;
   setup.bindings = library.xgrammar()->bindings_path;
   setup.tokens = vocabulary.tokenizer->token_bytes();
+  // A token without bytes is never allowed. Special tokens receive bytes that are in no text, so that
+  // grammars can allow them by their ids.
+  for (size_t id = 0; id < setup.tokens.size(); ++id)
+    if (setup.tokens[id].empty() && vocabulary.tokenizer->is_special(static_cast<int32_t>(id)) &&
+        std::ranges::find(setup.stop_ids, static_cast<int32_t>(id)) == setup.stop_ids.end())
+      setup.tokens[id] = "\xff" + std::to_string(id);
   return setup;
 }
 

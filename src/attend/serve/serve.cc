@@ -52,6 +52,8 @@ void serve(const ServeOptions& options) {
                                 .limits = options.grammar_limits};
   formats.grammars = grammars.library.available();
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
+  if (formats.tools && engine->tokenizer())
+    formats.marker_tokens = marker_tokens(*formats.tools, *engine->tokenizer());
   {
     Api api(*engine, std::move(chat), formats, grammars, options.api, server,
             [&] { return server.metrics(); });

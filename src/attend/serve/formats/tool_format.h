@@ -3,16 +3,19 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <initializer_list>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/formats/answer_parser.h"
 #include "attend/serve/json/fields.h"
+#include "attend/text/tokenizer/tokenizer.h"
 
 namespace attend::serve {
 
@@ -59,8 +62,10 @@ struct ToolFormat {
   struct Tags {
     std::string_view key_open = {}, key_close = {}, type_open = {}, type_close = {}, value_open = {},
                      value_close = {}, raw_open = {}, raw_close = {};
-    bool lines = false;             // the value is between two line breaks
-    std::string_view grammar = {};  // xgrammar's name of the style; empty: arguments are not restricted
+    bool lines = false;               // the value is between two line breaks
+    bool marks_text = false;          // the attribute string="true" marks a text, string="false" JSON
+    std::string_view between = "\n";  // after each element
+    std::string_view grammar = {};    // xgrammar's name of the style; empty: arguments are not restricted
   };
   // Canonical form of an answer with calls: before, calls with `between` them, after. A call: begin, name,
   // middle, arguments, end.
@@ -121,13 +126,19 @@ struct ToolChoice {
   bool parallel = true;  // allows more than one call
 };
 
-// Returns true if a grammar can restrict the calls of a text, which requires a marker that no other text has.
-bool supports_free_text(const ToolFormat& format);
+// Special tokens of a vocabulary, by their text. Grammars match them only by their ids.
+using MarkerTokens = std::vector<std::pair<std::string, int32_t>>;
+// Returns the special tokens that the format's markers contain.
+MarkerTokens marker_tokens(const ToolFormat& format, const Tokenizer& tokenizer);
+
+// Returns true if a grammar can restrict the calls of a text. `tokens`: see marker_tokens().
+bool supports_free_text(const ToolFormat& format, const MarkerTokens& tokens);
 // Returns the grammar of answers that must be calls (kRequired, kNamed), or of texts that may contain calls
 // (kAuto), in this format.
-Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice);
+Grammar tool_grammar(const ToolFormat& format, const std::vector<Tool>& tools, const ToolChoice& choice,
+                     const MarkerTokens& tokens = {});
 // Returns the grammar of answers that are either calls or JSON that matches `schema`.
 Grammar tool_or_json_grammar(const ToolFormat& format, const std::vector<Tool>& tools, bool parallel,
-                             const Json& schema);
+                             const Json& schema, const MarkerTokens& tokens = {});
 
 }  // namespace attend::serve

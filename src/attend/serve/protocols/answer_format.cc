@@ -50,20 +50,24 @@ void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool s
     format.tool_format = formats.tools ? formats.tools : &parse_tool_format("llama3");
     if (has_to_call && job.grammar)
       reject("tool_choice", "tool_choice: ", job.grammar->param, " already sets the format of the text");
-    if (has_to_call) job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
+    if (has_to_call)
+      job.grammar = {tool_grammar(*format.tool_format, tools, choice, formats.marker_tokens), "tools"};
     if (!has_to_call && job.grammar && job.grammar->grammar.kind == GrammarKind::kJsonSchema &&
         format.tool_format->structure != ToolFormat::Structure::kChannels)
-      job.grammar->grammar =
-          tool_or_json_grammar(*format.tool_format, tools, choice.parallel,
-                               parse_ordered_json(job.grammar->grammar.text, job.grammar->param));
+      job.grammar->grammar = tool_or_json_grammar(
+          *format.tool_format, tools, choice.parallel,
+          parse_ordered_json(job.grammar->grammar.text, job.grammar->param), formats.marker_tokens);
     const bool strict = std::ranges::any_of(tools, [](const Tool& tool) { return tool.strict; });
-    if (!has_to_call && strict && formats.grammars && !job.grammar && supports_free_text(*format.tool_format))
-      job.grammar = {tool_grammar(*format.tool_format, tools, choice), "tools"};
+    if (!has_to_call && strict && formats.grammars && !job.grammar &&
+        supports_free_text(*format.tool_format, formats.marker_tokens))
+      job.grammar = {tool_grammar(*format.tool_format, tools, choice, formats.marker_tokens), "tools"};
     format.parallel = choice.parallel && choice.kind != ToolChoice::Kind::kNamed;
     format.tools = std::move(tools);
   }
   // Markers that are special tokens must be part of the text that is parsed.
-  if ((format.reasoning && format.reasoning->special) || (format.tool_format && format.tool_format->special))
+  const bool special_calls =
+      format.tool_format && (format.tool_format->special || !formats.marker_tokens.empty());
+  if ((format.reasoning && format.reasoning->special) || special_calls)
     job.params.skip_special_tokens = false;
   if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }

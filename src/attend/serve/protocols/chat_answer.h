@@ -19,6 +19,7 @@ struct ChatFormats {
   std::string tools_reason;                    // why the format is unknown
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
   bool grammars = false;                       // tools with "strict" restrict the answer
+  MarkerTokens marker_tokens;                  // of `tools` in the model's vocabulary
 };
 
 // How an answer is parsed.

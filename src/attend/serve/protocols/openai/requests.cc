@@ -1,4 +1,6 @@
 // Requests of OpenAI's /v1/chat/completions and /v1/completions.
+#include <set>
+#include <string>
 #include <utility>
 
 #include "attend/serve/protocols/answer_format.h"
@@ -40,6 +42,47 @@ void check_message(const Json& message, const std::string& where) {
       reject_unsupported(where + ".content", "parts of type \"", type,
                          "\" are not supported; expected \"text\"");
     if (!inner.string("text")) reject(where + ".content", where, ".content: a part without \"text\"");
+  }
+}
+
+// Checks a call of an earlier answer, and returns its id, "" if it has none.
+std::string check_call(const Json& call, const std::string& where) {
+  const Fields fields(call, where + ".");
+  const Json* function = fields.find("function");
+  if (!function) reject(where + ".function", where, ".function: missing");
+  const Fields inner(*function, where + ".function.");
+  if (inner.string("name").value_or("").empty())
+    reject(where + ".function.name", where, ".function.name: missing; expected the name of a tool");
+  const Json* arguments = inner.find("arguments");
+  if (arguments && !arguments->is_string() && !arguments->is_object())
+    reject(where + ".function.arguments", where, ".function.arguments ", excerpt(*arguments),
+           ": expected a JSON object, or its text");
+  return fields.string("id").value_or("");
+}
+
+// Checks the calls of earlier answers. The result of a tool follows its call.
+void check_calls(const Json& messages) {
+  bool has_calls = false;
+  std::set<std::string> ids;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const std::string where = "messages[" + std::to_string(i) + "]";
+    const Fields fields(messages[i], where + ".");
+    if (const Json* calls = fields.find("tool_calls")) {
+      if (!calls->is_array())
+        reject(where + ".tool_calls", where, ".tool_calls ", excerpt(*calls), ": expected a list");
+      for (size_t j = 0; j < calls->size(); ++j) {
+        has_calls = true;
+        ids.insert(check_call((*calls)[j], where + ".tool_calls[" + std::to_string(j) + "]"));
+      }
+    }
+    if (*fields.string("role") != "tool") continue;
+    if (!has_calls)
+      reject(where, where,
+             ": the result of a tool without a call; expected an earlier message with tool_calls");
+    const std::string id = fields.string("tool_call_id").value_or("");
+    if (!id.empty() && !ids.contains("") && !ids.contains(id))
+      reject(where + ".tool_call_id", where, ".tool_call_id ", excerpt(id),
+             ": expected the id of an earlier call");
   }
 }
 
@@ -88,6 +131,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
     reject("messages", "messages: expected a list of at least one message");
   for (size_t i = 0; i < messages->size(); ++i)
     check_message((*messages)[i], "messages[" + std::to_string(i) + "]");
+  check_calls(*messages);
   std::vector<Tool> tools = read_tools(fields);
   const ToolChoice choice = read_tool_choice(fields, tools);
   set_answer_format(std::move(tools), choice, fields.boolean("separate_reasoning").value_or(true), formats,
