@@ -47,7 +47,7 @@ class Terminal:
         os.write(self.master, text)
 
     def type_until_exit(self, keys):
-        """Types the keys until the program ends, since the terminal handles keys before libedit's first read."""
+        """Types the keys until the program ends: before libedit reads, the terminal passes Ctrl-D as a character."""
         deadline = time.monotonic() + 30
         while self.chat.poll() is None and time.monotonic() < deadline:
             self.type(keys)
@@ -95,7 +95,7 @@ def test_ctrl_c_clears_a_turn_of_several_lines():
         terminal.type(b"/history\n")
         terminal.wait_for(b"> ")
         assert terminal.chat.poll() is None
-        terminal.type_until_exit(CTRL_D)
+        terminal.type_until_exit(CTRL_U + CTRL_D)
 
 
 def test_multibyte_characters_are_edited_as_one():
@@ -103,7 +103,7 @@ def test_multibyte_characters_are_edited_as_one():
         terminal.wait_for(b"> ")
         terminal.type("/système ü".encode() + b"\x7f\x7f\n")  # removes the last two characters
         terminal.wait_for("/système: unknown command".encode())
-        terminal.type_until_exit(CTRL_D)
+        terminal.type_until_exit(CTRL_U + CTRL_D)
 
 
 def test_pipe_output_contains_only_answers():

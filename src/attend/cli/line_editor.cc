@@ -1,9 +1,15 @@
 #include "attend/cli/line_editor.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <clocale>
+#include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cwchar>
@@ -21,17 +27,29 @@ LineEditor& owner(EditLine* editor) {
   return *static_cast<LineEditor*>(data);
 }
 
-// Handles SIGINT without SA_RESTART while it lives, so that the signal interrupts read().
-class InterruptibleReads {
+// Descriptor that the handler of SIGINT makes readable. A signal may arrive before poll() waits, and on any
+// thread.
+std::atomic<int> interrupt_event{-1};
+
+void on_interrupt(int) {
+  const int error_number = errno;
+  const uint64_t one = 1;
+  (void)!::write(interrupt_event, &one, sizeof(one));
+  errno = error_number;
+}
+
+// Handles SIGINT by on_interrupt() while it lives.
+class InterruptHandler {
  public:
-  InterruptibleReads() {
-    sigaction(SIGINT, nullptr, &before_);
-    struct sigaction changed = before_;
-    changed.sa_flags &= ~SA_RESTART;
-    sigaction(SIGINT, &changed, nullptr);
+  explicit InterruptHandler(int event) {
+    interrupt_event = event;
+    struct sigaction changed {};
+    changed.sa_handler = on_interrupt;
+    changed.sa_flags = SA_RESTART;
+    sigaction(SIGINT, &changed, &before_);
   }
-  ~InterruptibleReads() { sigaction(SIGINT, &before_, nullptr); }
-  InterruptibleReads(const InterruptibleReads&) = delete;
+  ~InterruptHandler() { sigaction(SIGINT, &before_, nullptr); }
+  InterruptHandler(const InterruptHandler&) = delete;
 
  private:
   struct sigaction before_ {};
@@ -39,12 +57,12 @@ class InterruptibleReads {
 
 }  // namespace
 
-LineEditor::LineEditor(volatile std::sig_atomic_t& interrupted) : interrupted_(interrupted) {
+LineEditor::LineEditor() : interrupt_event_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   constexpr int kHistoryLines = 1000;
   std::setlocale(LC_CTYPE, "");  // multibyte characters are edited as one
   history_.reset(history_init());
   editor_.reset(el_init("attend", stdin, stderr, stderr));  // stdout is for answers
-  ensure(history_ && editor_, "out of memory for the line editor");
+  ensure(history_ && editor_ && interrupt_event_ >= 0, "the line editor: no memory or descriptors");
   HistEvent event;
   history(history_.get(), &event, H_SETSIZE, kHistoryLines);
   el_set(editor_.get(), EL_CLIENTDATA, this);
@@ -57,10 +75,11 @@ LineEditor::LineEditor(volatile std::sig_atomic_t& interrupted) : interrupted_(i
   el_set(editor_.get(), EL_BIND, "^R", "em-inc-search-prev", nullptr);
 }
 
+LineEditor::~LineEditor() { close(interrupt_event_); }
+
 LineEditor::Result LineEditor::read(const char* prompt, std::string& line) {
-  const InterruptibleReads interruptible;
+  const InterruptHandler handler(interrupt_event_);
   prompt_ = prompt;
-  interrupted_ = 0;
   was_interrupted_ = false;
   int num_bytes = 0;
   const char* typed = el_gets(editor_.get(), &num_bytes);
@@ -79,17 +98,21 @@ char* LineEditor::prompt(EditLine* editor) { return const_cast<char*>(owner(edit
 
 // Reads one character in the locale's encoding. SIGINT becomes the key Ctrl-C.
 int LineEditor::read_key(EditLine* editor, wchar_t* key) {
-  LineEditor& self = owner(editor);
+  const int event = owner(editor).interrupt_event_;
   std::mbstate_t state{};
   while (true) {
-    char byte = 0;
-    const ssize_t num_read = ::read(STDIN_FILENO, &byte, 1);
-    if (num_read < 0 && errno == EINTR) {
-      if (self.interrupted_ == 0) continue;  // another signal
-      self.interrupted_ = 0;
+    std::array<pollfd, 2> sources{{{STDIN_FILENO, POLLIN, 0}, {event, POLLIN, 0}}};
+    if (poll(sources.data(), sources.size(), -1) < 0) {
+      if (errno == EINTR) continue;
+      return -1;
+    }
+    if (uint64_t count; sources[1].revents != 0 && ::read(event, &count, sizeof(count)) > 0) {
       *key = kCtrlC;
       return 1;
     }
+    char byte = 0;
+    const ssize_t num_read = ::read(STDIN_FILENO, &byte, 1);
+    if (num_read < 0 && errno == EINTR) continue;
     if (num_read <= 0) return static_cast<int>(num_read);
     const size_t used = std::mbrtowc(key, &byte, 1, &state);
     constexpr size_t kIncomplete = static_cast<size_t>(-2), kInvalid = static_cast<size_t>(-1);

@@ -3,7 +3,6 @@
 
 #include <histedit.h>
 
-#include <csignal>
 #include <memory>
 #include <string>
 
@@ -17,10 +16,12 @@ class LineEditor {
     kInterrupt,  // Ctrl-C on an empty line; on another line it clears the line
   };
 
-  // Writes to stderr. `interrupted`: flag that the caller's handler of SIGINT sets.
-  explicit LineEditor(volatile std::sig_atomic_t& interrupted);
+  // Writes to stderr.
+  LineEditor();
+  ~LineEditor();
+  LineEditor(const LineEditor&) = delete;
 
-  // Shows the prompt and reads a line into `line`, without its end.
+  // Shows the prompt and reads a line into `line`, without its end. Handles SIGINT meanwhile.
   Result read(const char* prompt, std::string& line);
 
  private:
@@ -33,7 +34,7 @@ class LineEditor {
     void operator()(History* history) const { history_end(history); }
   };
 
-  volatile std::sig_atomic_t& interrupted_;
+  int interrupt_event_;  // readable after SIGINT
   const char* prompt_ = "";
   bool was_interrupted_ = false;  // on an empty line
   std::unique_ptr<History, Deleter> history_;

@@ -179,6 +179,7 @@ void add_bench(CLI::App& app, Command& selected) {
   auto attention = std::make_shared<BenchOptions>();
   CLI::App* command =
       group->add_subcommand("attention", "Attention on the CPU, with 1 thread and with all threads");
+  set_group(*command, "Cases");
   add_text(*command, "--device", attention->engine.device,
            "auto or cpu; on a GPU cuda_attention_bench times attention (cmake -DATTEND_BENCHMARKS=ON)");
   add_threads(*command, attention->engine, "maximum number of CPU threads; default: one per core");

@@ -152,7 +152,7 @@ class Conversation {
 class Input {
  public:
   Input() {
-    if (isatty(STDIN_FILENO)) editor_ = std::make_unique<LineEditor>(interrupted);
+    if (isatty(STDIN_FILENO)) editor_ = std::make_unique<LineEditor>();
   }
 
   bool on_terminal() const { return editor_ != nullptr; }
@@ -260,9 +260,6 @@ int run_conversation(Conversation& conversation) {
 int run_chat(const CLI::App& app, const ChatOptions& options) {
   SamplingParams sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path)).params;
-  require(sampling.n == 1, "--num-completions ", sampling.n,
-          ": attend chat generates one answer per question");
-  sampling.echo = false;
   auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
   if (!chat)
     fail(ErrorCode::kNotFound, options.engine.model_path, ": has no chat template",
@@ -297,6 +294,11 @@ void add_chat(CLI::App& app, Command& selected) {
   add_text(*command, "--chat-template", options->chat_template,
            "file with a chat template, or name of one of the model's templates");
   add_sampling_options(*command, options->sampling);
+  // The output is the answer's text, once.
+  for (const char* flag : {"--num-completions", "--echo", "--logprobs", "--prompt-logprobs"})
+    command->remove_option(command->get_option(flag));
+  command->get_option("--seed")->description(
+      "sampling seed of all answers; -1: random; default: one per answer");
   command->get_option("--max-new-tokens")
       ->default_str("")
       ->description("maximum tokens per answer; -1: up to the context length, the default");
