@@ -37,7 +37,7 @@ double seconds_now() {
 }
 
 template <class Fn>
-double seconds_of(const Fn& fn) {
+double measure_seconds(const Fn& fn) {
   const double start = seconds_now();
   fn();
   return seconds_now() - start;
@@ -90,7 +90,7 @@ __attribute__((target("avx2,fma"))) float multiply_add_256() {
 double measure_peak(Isa isa) {
   const int threads = attend::num_threads(), lanes = isa >= Isa::kAvx512 ? 16 : 8;
   volatile float sink = 0;
-  const double seconds = seconds_of([&] {
+  const double seconds = measure_seconds([&] {
     attend::parallel_for(threads,
                          [&](int64_t, int) { sink = lanes == 16 ? multiply_add_512() : multiply_add_256(); });
   });
@@ -182,8 +182,8 @@ void time_linear(const Setup& setup) {
         return weights[static_cast<size_t>((2 * repeat + turn) % setup.num_weights)];
       };
       peaks.push_back(measure_peak(setup.isa));
-      reads.push_back(seconds_of([&] { read_all(weight(0).data); }));
-      times.push_back(seconds_of([&] {
+      reads.push_back(measure_seconds([&] { read_all(weight(0).data); }));
+      times.push_back(measure_seconds([&] {
         attend::kernels::cpu::linear({.x = x,
                                       .weight = weight(1),
                                       .bias = {},

@@ -29,7 +29,7 @@ double microseconds_now() {
 }
 
 template <class Fn>
-double microseconds_of(const Fn& fn) {
+double measure_us(const Fn& fn) {
   const double start = microseconds_now();
   fn();
   return microseconds_now() - start;
@@ -68,18 +68,18 @@ void time_page_size(size_t page_size, size_t num_runs) {
   for (int repeat = 0; repeat < 5; ++repeat)
     for (const std::vector<int32_t>& run : runs) {
       freed.clear();
-      evict.push_back(2 * microseconds_of([&] { cache.evict(static_cast<int>(kPages / 2), freed); }));
-      insert.push_back(microseconds_of([&] { insert_run(run); }));
+      evict.push_back(2 * measure_us([&] { cache.evict(static_cast<int>(kPages / 2), freed); }));
+      insert.push_back(measure_us([&] { insert_run(run); }));
     }
   for (int repeat = 0; repeat < 5; ++repeat)
     for (const std::vector<int32_t>& run : runs) {
       // The matched tokens were just read, like a prompt that was encoded and queued.
       const std::vector<int32_t> copy = run;
-      compare.push_back(microseconds_of([&] {
+      compare.push_back(measure_us([&] {
         volatile int same = std::memcmp(copy.data(), run.data(), copy.size() * sizeof(int32_t));
         (void)same;
       }));
-      match.push_back(microseconds_of([&] {
+      match.push_back(measure_us([&] {
         PrefixLock lock = cache.open();
         cache.match(lock, copy, pages);
       }));
@@ -92,7 +92,7 @@ void time_page_size(size_t page_size, size_t num_runs) {
   }
   while (cache.num_pages() > 0) {
     freed.clear();
-    evict_singles.push_back(microseconds_of([&] { cache.evict(static_cast<int>(kPages), freed); }));
+    evict_singles.push_back(measure_us([&] { cache.evict(static_cast<int>(kPages), freed); }));
   }
   std::printf(
       "page %3zu: match %.2f (memcmp %.2f), insert %.2f, evict %.2f, evict in runs of one page %.2f\n",

@@ -2,8 +2,8 @@
 #
 # One static library per floor of src/attend (docs/architecture.md). A floor links only floors below it in that list.
 # HEADERS are installed, and libattend.so exports their declarations. A floor without HEADERS is used only by the
-# commands and is not part of the library. scripts/check_floors.py checks the includes of all files. COLD: the floor is
-# not on the path of a step; -O1 compiles it in two thirds of the time.
+# commands and is not part of the library. scripts/check_floors.py checks the includes of all files. COLD: the floor
+# does not run in a step, so it is compiled with -O1, which needs two thirds of the compile time.
 function(attend_floor name)
   cmake_parse_arguments(ARG "COLD" "" "HEADERS;SOURCES;PUBLIC;PRIVATE" ${ARGN})
   add_library(attend_${name} STATIC ${ARG_SOURCES})

@@ -77,7 +77,7 @@ def problems_of_installed(name: str, text: str, installed: set[str]) -> list[str
     return [f"{name} is installed: {problem}" for problem in problems]
 
 
-def place_of(parts: list[str]) -> str:
+def find_place(parts: list[str]) -> str:
     """Returns the place of a file in a family: kernels/<family>/<place>/<file>."""
     if len(parts) == 3:
         return "contract" if parts[-1].endswith(".h") else "dispatch"
@@ -92,7 +92,7 @@ def problem_within_kernels(name: str, included: str) -> str | None:
         return f"{name} belongs to no family: expected kernels/<family>/, one of {', '.join(FAMILIES)}"
     if len(others) < 3 or others[1] not in FAMILIES or FAMILIES.index(others[1]) > FAMILIES.index(parts[1]):
         return f"{name}: {parts[1]} may not include {others[1]} ({included})"
-    place, other = place_of(parts), place_of(others)
+    place, other = find_place(parts), find_place(others)
     within = parts[1] == others[1]
     if other not in SEES.get(place, set()) or within and other == "cuda" and place.startswith("cuda/"):
         return f"{name}: {place} may not include {other} ({included})"

@@ -79,8 +79,8 @@ class Bench {
     const int rotations =
         static_cast<int>(std::clamp<int64_t>(3 * static_cast<int64_t>(info_.l2_bytes) / kv_bytes + 1, 1,
                                              std::max<int64_t>(1, num_pool_pages / (width * c.batch))));
-    const bool takes_long = kv_bytes > (int64_t{1} << 28) || num_tokens * c.seqlen_kv > (int64_t{1} << 23);
-    const int repeats = std::max(rotations, takes_long ? 8 : 32);
+    const bool is_slow = kv_bytes > (int64_t{1} << 28) || num_tokens * c.seqlen_kv > (int64_t{1} << 23);
+    const int repeats = std::max(rotations, is_slow ? 8 : 32);
 
     // Pages in a random order, equal in every run.
     std::vector<int32_t> pages(static_cast<size_t>(rotations * width * c.batch));

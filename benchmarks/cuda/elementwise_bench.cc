@@ -181,5 +181,5 @@ int main(const std::vector<int64_t>& row_counts) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  return attend::bench::main(attend::bench::counts_of(argc, argv, {1, 32, 128, 256, 1024, 8192}));
+  return attend::bench::main(attend::bench::parse_counts(argc, argv, {1, 32, 128, 256, 1024, 8192}));
 }

@@ -179,5 +179,5 @@ int main(const std::vector<int64_t>& row_counts) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  return attend::bench::main(attend::bench::counts_of(argc, argv, {1, 8, 16, 32, 64, 128, 256}));
+  return attend::bench::main(attend::bench::parse_counts(argc, argv, {1, 8, 16, 32, 64, 128, 256}));
 }

@@ -191,5 +191,5 @@ int main(const std::vector<int64_t>& token_counts) {
 
 int main(int argc, char** argv) {
   return attend::bench::main(
-      attend::bench::counts_of(argc, argv, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}));
+      attend::bench::parse_counts(argc, argv, {1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 2048, 8192}));
 }

@@ -140,7 +140,7 @@ int main(const std::vector<int64_t>& row_counts) {
           if ((num_rows <= kMaxQuantizedRows || candidate.kernel == GemmKernel::kFp8 ||
                candidate.kernel == GemmKernel::kFp8Blocks ||
                candidate.kernel == GemmKernel::kDequantizeThenGemm) &&
-              kernels::cuda::gemm_row(candidate.kernel).takes(problem, kernels::cuda::gpu_facts(kGpu)))
+              kernels::cuda::gemm_row(candidate.kernel).supports(problem, kernels::cuda::gpu_facts(kGpu)))
             print(candidate.name, [&](const LinearArgs& product) { candidate.launch(product, stream); });
       }
       std::printf("\n");
@@ -153,5 +153,5 @@ int main(const std::vector<int64_t>& row_counts) {
 }  // namespace attend::bench
 
 int main(int argc, char** argv) {
-  return attend::bench::main(attend::bench::counts_of(argc, argv, {1, 8, 32, 64, 128, 256}));
+  return attend::bench::main(attend::bench::parse_counts(argc, argv, {1, 8, 32, 64, 128, 256}));
 }

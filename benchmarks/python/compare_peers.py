@@ -263,7 +263,7 @@ class Bench:
         calls = []
         for name, module in self.flash.items():
             for splits in (0, 1, 2, 4, 8, 16, 32) if name == "fa3" else (0,):
-                calls.append((name if splits == 0 else name + ".best", lambda i, module=module, splits=splits: first_of(
+                calls.append((name if splits == 0 else name + ".best", lambda i, module=module, splits=splits: first_result(
                     module.flash_attn_with_kvcache(q[i], k[i], v[i], cache_seqlens=used, page_table=table, softmax_scale=scale,
                                                    causal=True, num_splits=splits, **scales))))  # fmt: skip
         is_for_xqa = case.q == "bf16" and (tokens, case.page_size, d, heads) == (1, 64, 128, 8 * kv_heads)
@@ -287,7 +287,7 @@ class Bench:
         calls = []
         for name, module in self.mla.items():
             schedule = module.get_mla_metadata()  # once per step, for all layers
-            calls.append((name, lambda i, module=module, schedule=schedule: first_of(module.flash_mla_with_kvcache(
+            calls.append((name, lambda i, module=module, schedule=schedule: first_result(module.flash_mla_with_kvcache(
                 q[i], cache[i], table, used, 512, *schedule, scale, causal=tokens > 1))))  # fmt: skip
         flops = 2 * b * tokens * case.num_heads * case.num_keys * (576 + 512)
         return self.row(case, num_bytes, flops, buffers, want, calls)
@@ -315,12 +315,12 @@ class Bench:
         seen = case.prefix + checked if case.causal else keys
         want = self.reference(q[0][:checked], *(x[:seen] for x in first_keys), case.causal, scale)
         calls, wants = [], {}
-        contiguous = lambda module: lambda i: first_of(module.flash_attn_varlen_func(
+        contiguous = lambda module: lambda i: first_result(module.flash_attn_varlen_func(
             q[i], k[i], v[i], cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=new, max_seqlen_k=keys, softmax_scale=scale,
             causal=case.causal, **scales))  # fmt: skip
         for name, module in self.flash.items():
             if case.page_size:
-                calls.append((name, lambda i, module=module: first_of(module.flash_attn_with_kvcache(
+                calls.append((name, lambda i, module=module: first_result(module.flash_attn_with_kvcache(
                     rows(q[i]), pages(k[i]), pages(v[i]), cache_seqlens=used, page_table=table, softmax_scale=scale,
                     causal=case.causal, **scales))))  # fmt: skip
             else:
@@ -343,7 +343,7 @@ class Bench:
         return out.transpose(1, 2)
 
 
-def first_of(result):
+def first_result(result):
     return result[0] if isinstance(result, (tuple, list)) else result
 
 

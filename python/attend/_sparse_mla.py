@@ -61,7 +61,7 @@ def chosen(indices, num_slots, topk_length=None, rows_each=1):
     return slots, counts
 
 
-def bytes_of(name, cache, head_dim):
+def view_as_bytes(name, cache, head_dim):
     """Views an fp8 cache with rows of head_dim values as [num_pages, page_size, bytes per token]."""
     row_bytes = _ROW_BYTES[head_dim]
     if len(cache.shape) != 4 or cache.shape[2] != 1 or cache.shape[3] != row_bytes:
@@ -73,7 +73,7 @@ def bytes_of(name, cache, head_dim):
     return cache[:, :, 0]
 
 
-def rows_of(k_cache):
+def make_rows(k_cache):
     """Views a cache of one K/V head as [num_slots, head_dim]."""
     strides = k_cache.stride() if hasattr(k_cache, "stride") else [step // k_cache.itemsize for step in k_cache.strides]
     if k_cache.shape[1] > 1 and strides[0] != k_cache.shape[1] * strides[1]:

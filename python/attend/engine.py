@@ -99,7 +99,7 @@ class RequestStream:
     def __init__(self, engine, handle, prompt, sampling):
         self._engine, self._handle = engine, handle
         self._skip_special_tokens = sampling.skip_special_tokens
-        self._spellers = {}  # by completion
+        self._token_decoders = {}  # by completion
         self._news: list[CompletionOutput] = []
         self.output = RequestOutput(prompt, [], [CompletionOutput(i) for i in range(sampling.n)])
 
@@ -163,16 +163,16 @@ class RequestStream:
             self.output.prompt_token_ids = prompt_ids
         if prompt_logprobs is not None:
             # The first token has no logprob.
-            speller = self._engine._speller(self._skip_special_tokens, self.output.prompt_token_ids[:1])
-            scored = logprobs_by_token(self.output.prompt_token_ids[1:], prompt_logprobs, speller)
+            token_decoder = self._engine._token_decoder(self._skip_special_tokens, self.output.prompt_token_ids[:1])
+            scored = logprobs_by_token(self.output.prompt_token_ids[1:], prompt_logprobs, token_decoder)
             self.output.prompt_logprobs = [None, *scored]
         logprobs = event.pop("logprobs")
         new = CompletionOutput(**event)
         if logprobs is not None:
-            if new.index not in self._spellers:
+            if new.index not in self._token_decoders:
                 prompt = self.output.prompt_token_ids
-                self._spellers[new.index] = self._engine._speller(self._skip_special_tokens, prompt)
-            new.logprobs = logprobs_by_token(new.token_ids, logprobs, self._spellers[new.index])
+                self._token_decoders[new.index] = self._engine._token_decoder(self._skip_special_tokens, prompt)
+            new.logprobs = logprobs_by_token(new.token_ids, logprobs, self._token_decoders[new.index])
             new.cumulative_logprob = sum(logprob for logprob, _ in logprobs)
         return new
 
@@ -276,13 +276,13 @@ class Engine:
             self._templates[name_or_path] = found
         return self._templates[name_or_path]
 
-    def _speller(self, skip_special_tokens, prompt):
-        """Returns an object that spells tokens that follow a prompt; None without a tokenizer."""
+    def _token_decoder(self, skip_special_tokens, prompt):
+        """Returns the decoder of token texts after a prompt; None without a tokenizer."""
         if not self._has_tokenizer:
             return None
-        speller = self._handle.speller(skip_special_tokens)
-        speller.follow(prompt)
-        return speller
+        token_decoder = self._handle.token_decoder(skip_special_tokens)
+        token_decoder.set_prompt(prompt)
+        return token_decoder
 
 
 def _to_prompt(prompt):

@@ -149,7 +149,7 @@ def _require_queries(q, head_dim_v, is_fp8_kvcache):
 
 
 def _dense_over_bytes(tokens, k_cache, block_table, cache_seqlens, scale, causal, attn_sink, seqlen_q):
-    cache = _sparse.bytes_of("k_cache", k_cache, tokens.shape[2])
+    cache = _sparse.view_as_bytes("k_cache", k_cache, tokens.shape[2])
     for name, value in (("block_table", block_table), ("cache_seqlens", cache_seqlens)):
         if value is None:
             raise _rejection("invalid_argument", f"{name} None: expected a tensor without indices")
@@ -161,7 +161,7 @@ def _dense_over_bytes(tokens, k_cache, block_table, cache_seqlens, scale, causal
 def _sparse_over_bytes(tokens, caches, scale, attn_sink, shape):
     lists = []
     for cache_name, cache, name, indices, topk_length in caches:
-        cache = _sparse.bytes_of(cache_name, cache, shape[3])
+        cache = _sparse.view_as_bytes(cache_name, cache, shape[3])
         lists.append((cache, *_listed(name, indices, cache.shape[0] * cache.shape[1], topk_length, shape)))
     out, lse = _sparse.attend_to_bytes(tokens, lists, scale, attn_sink)
     return out, lse, sum(counts for _, _, counts in lists)
@@ -174,7 +174,7 @@ def _sparse_over_rows(tokens, k_cache, indices, topk_length, head_dim_v, scale, 
             f"k_cache of shape {tuple(k_cache.shape)}: expected [num_pages, page_size, 1, {shape[3]}] with indices",
         )
     slots, counts = _listed("indices", indices, k_cache.shape[0] * k_cache.shape[1], topk_length, shape)
-    rows = _sparse.rows_of(k_cache)
+    rows = _sparse.make_rows(k_cache)
     return (*_sparse.attend_to_slots(tokens, rows, slots, counts, head_dim_v, scale, attn_sink), counts)
 
 

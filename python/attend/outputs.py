@@ -75,12 +75,12 @@ class RequestOutput:
         return self.outputs[0].logprobs
 
 
-def logprobs_by_token(token_ids, kept, speller):
+def logprobs_by_token(token_ids, kept, token_decoder):
     """Returns [{token id: Logprob}] per token, from [(logprob, [(token id, logprob), ...])]."""
     entries = []
     for token, (logprob, tops) in zip(token_ids, kept):
-        others = [(top, top_logprob, speller.spell(top) if speller else None) for top, top_logprob in tops]
-        entry = {token: Logprob(logprob, None, speller.push(token) if speller else None)}
+        others = [(top, top_logprob, token_decoder.decode(top) if token_decoder else None) for top, top_logprob in tops]
+        entry = {token: Logprob(logprob, None, token_decoder.push(token) if token_decoder else None)}
         for rank, (top, top_logprob, text) in enumerate(others, 1):
             entry[top] = Logprob(top_logprob, rank, text)
         entries.append(entry)

@@ -78,8 +78,8 @@ def to_grammar(structured_outputs, sglang):
     if len(wanted) > 1:
         raise rejection("invalid_argument", f"{wanted[1][0]}: {wanted[0][0]} already sets the format of the text")
     for name, field, value in wanted:
-        kind, text_of = _FIELDS[field]
-        return kind, text_of(name, value)
+        kind, to_text = _FIELDS[field]
+        return kind, to_text(name, value)
     return None
 
 

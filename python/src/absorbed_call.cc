@@ -8,7 +8,7 @@ namespace attend::python {
 namespace {
 
 // Returns the rows of one K/V head: [num_pages, page_size, dim].
-TensorView head_of(const TensorView& latent, int64_t head) {
+TensorView select_head(const TensorView& latent, int64_t head) {
   TensorView rows = latent.slice(2, head, head + 1);
   rows.rank = 3;
   rows.shape[2] = latent.shape[3];
@@ -33,8 +33,8 @@ std::optional<TensorView> shared_rows(const kernels::KvView& kv) {
 nb::object joined_rows(nb::handle v, nb::handle k) {
   const nb::object both = nb::make_tuple(v, k);
   if (is_numpy(v)) return nb::module_::import_("numpy").attr("concatenate")(both, nb::arg("axis") = -1);
-  if (module_of(v) == "torch") return nb::module_::import_("torch").attr("cat")(both, -1);
-  fail(ErrorCode::kUnsupported, "qv with keys and values of ", module_of(v),
+  if (module_name(v) == "torch") return nb::module_::import_("torch").attr("cat")(both, -1);
+  fail(ErrorCode::kUnsupported, "qv with keys and values of ", module_name(v),
        ": expected tensors of torch or numpy");
 }
 
@@ -50,7 +50,7 @@ void run_absorbed(const AttentionCall& call, const TensorView& qv, const TensorV
     if (!call.lse.empty()) one.lse = call.lse.slice(1, begin, end);
     if (!call.score.sinks.empty())
       one.score.sinks = call.score.sinks.subspan(static_cast<size_t>(begin), static_cast<size_t>(group));
-    one.kv.k = head_of(latent, head);
+    one.kv.k = select_head(latent, head);
     one.kv.v = {};
     // The first call rotates the queries of all heads.
     if (head > 0) one.rope_q = std::nullopt;

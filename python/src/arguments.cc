@@ -31,7 +31,7 @@ TensorView merge_first_two(std::string_view name, const TensorView& view) {
 namespace {
 
 // Returns a number as float32, or no value if it is not a number or too large.
-std::optional<float> number_of(nb::handle value) {
+std::optional<float> to_number(nb::handle value) {
   if (PyBool_Check(value.ptr()) || nb::hasattr(value, "__dlpack__")) return std::nullopt;
   const double number = PyFloat_AsDouble(value.ptr());
   if (number == -1.0 && PyErr_Occurred() != nullptr) {
@@ -43,7 +43,7 @@ std::optional<float> number_of(nb::handle value) {
   return rounded;
 }
 
-std::string repr_of(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+std::string to_repr(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
 }  // namespace
 
@@ -52,46 +52,46 @@ float positive(std::string_view name, float value) {
   return value;
 }
 
-float cap_of(std::string_view name, float value) {
+float parse_cap(std::string_view name, float value) {
   require(value >= 0.0f && std::isfinite(value), name, " ", value,
           ": expected above 0 and finite, or 0 for none");
   return value;
 }
 
-int32_t page_size_of(const TensorView& cache) {
+int32_t get_page_size(const TensorView& cache) {
   const int64_t page_size = cache.shape[1];
   require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size,
           ": expected a power of two from 1 to 256");
   return static_cast<int32_t>(page_size);
 }
 
-float scale_of(std::string_view name, nb::handle value) {
-  const std::optional<float> number = number_of(value);
+float parse_scale(std::string_view name, nb::handle value) {
+  const std::optional<float> number = to_number(value);
   // Formatting the value costs more than reading the other numbers of a call, so it is done only for the
   // message.
   if (!number.has_value())
-    fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value), ": expected a finite number");
+    fail(ErrorCode::kInvalidArgument, name, " ", to_repr(value), ": expected a finite number");
   return *number;
 }
 
 float positive_number(std::string_view name, nb::handle value) {
-  const std::optional<float> number = number_of(value);
+  const std::optional<float> number = to_number(value);
   if (!number.has_value() || *number <= 0.0f)
-    fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value), ": expected a finite number above 0");
+    fail(ErrorCode::kInvalidArgument, name, " ", to_repr(value), ": expected a finite number above 0");
   return *number;
 }
 
 float scale_or_default(std::string_view name, nb::handle value, int64_t head_dim) {
   if (value.is_none()) return 1.0f / std::sqrt(static_cast<float>(head_dim));
-  const std::optional<float> number = number_of(value);
+  const std::optional<float> number = to_number(value);
   if (!number.has_value())
-    fail(ErrorCode::kInvalidArgument, name, " ", repr_of(value),
+    fail(ErrorCode::kInvalidArgument, name, " ", to_repr(value),
          ": expected a finite number, or None for 1 / sqrt(", head_dim, ")");
   return *number;
 }
 
-View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
-                           Device device) {
+View<const float> parse_sinks(std::string_view name, const TensorArgument& sinks, int64_t num_q_heads,
+                              Device device) {
   if (!sinks.given()) return {};
   require(sinks->rank == 1 && sinks->dtype == DType::kF32 && sinks->is_contiguous(), name, " ", *sinks,
           ": expected a contiguous float32 vector, one number per query head");
@@ -103,7 +103,7 @@ View<const float> sinks_of(std::string_view name, const TensorArgument& sinks, i
 
 namespace {
 
-std::optional<int> int32_of(nb::handle value) {
+std::optional<int> to_int32(nb::handle value) {
   if (!value.is_valid() || PyIndex_Check(value.ptr()) == 0) return std::nullopt;
   const nb::object index = nb::steal(PyNumber_Index(value.ptr()));
   int overflow = 0;
@@ -116,24 +116,24 @@ std::optional<int> int32_of(nb::handle value) {
 struct Window {
   int left, right;
 };
-Window window_of(nb::handle window_size) {
+Window parse_window(nb::handle window_size) {
   const nb::object pair = PyTuple_Check(window_size.ptr()) ? nb::borrow(window_size)
                                                            : nb::steal(PySequence_Tuple(window_size.ptr()));
   PyErr_Clear();
   if (pair.is_valid() && PyTuple_Size(pair.ptr()) == 2) {
-    const std::optional<int> left = int32_of(PyTuple_GetItem(pair.ptr(), 0)),
-                             right = int32_of(PyTuple_GetItem(pair.ptr(), 1));
+    const std::optional<int> left = to_int32(PyTuple_GetItem(pair.ptr(), 0)),
+                             right = to_int32(PyTuple_GetItem(pair.ptr(), 1));
     if (left.has_value() && right.has_value()) return {*left, *right};
   }
-  fail(ErrorCode::kInvalidArgument, "window_size ", repr_of(window_size),
+  fail(ErrorCode::kInvalidArgument, "window_size ", to_repr(window_size),
        ": expected two ints of 32 bits, (left, right)");
 }
 
 }  // namespace
 
-kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int chunk) {
+kernels::AttentionMask parse_mask(bool causal, nb::handle window_size, int chunk) {
   require(chunk >= 0, "attention_chunk ", chunk, ": expected at least 1, or 0 for none");
-  const Window window = window_of(window_size);
+  const Window window = parse_window(window_size);
   // A causal mask already excludes keys to the right of the query.
   const bool only_left = causal || window.right == 0;
   const int32_t left = window.left < 0 ? -1 : window.left;
@@ -145,7 +145,7 @@ kernels::AttentionMask visibility_of(bool causal, nb::handle window_size, int ch
           .window_right = window.right < 0 ? std::numeric_limits<int32_t>::max() : window.right};
 }
 
-Splits splits_of(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device) {
+Splits make_splits(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64_t max_rows, Device device) {
   constexpr int64_t kTileRows = 128;
   require(num_splits >= 0, "num_splits ", num_splits,
           ": expected 0 (balanced over the device), 1 (none) or the maximum");
@@ -168,7 +168,7 @@ Workspaces& workspaces() {
 }
 
 void run_for(nb::handle queries, AttentionCall& call) {
-  const Stream stream = stream_of(queries, call.q.device);
+  const Stream stream = current_stream(queries, call.q.device);
   if (stream.device.type == DeviceType::kCuda) return run(call, workspaces(), stream);
   const ReleasedGil others_run;
   run(call, workspaces(), stream);

@@ -75,7 +75,7 @@ int columns_at_once(const AttentionCall& call) {
                        : columns_at_once(call.q.shape[2], call.out.shape[2]);
 }
 
-kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device) {
+kernels::AttentionPlanLimits make_limits(const AttentionCall& call, Device device) {
   kernels::AttentionPlanLimits limits{
       .max_reqs = kernels::num_batch_reqs(call.source),
       .max_tokens = static_cast<int>(call.q.shape[0]),
@@ -115,8 +115,8 @@ void Workspace::note(const Stream& stream) {
   stream_handle_ = stream.handle;
 }
 
-kernels::QueryBatch Workspace::batch_of(const AttentionCall& call, View<const int32_t> cu_seqlen_q,
-                                        View<const int32_t> seqlen_kv) {
+kernels::QueryBatch Workspace::make_batch(const AttentionCall& call, View<const int32_t> cu_seqlen_q,
+                                          View<const int32_t> seqlen_kv) {
   return {.cu_seqlen_q = cu_seqlen_q,
           .seqlen_kv = seqlen_kv,
           .max_seqlen_q = call.max_seqlen_q,
@@ -129,8 +129,8 @@ kernels::QueryBatch Workspace::batch_of(const AttentionCall& call, View<const in
 void Workspace::prepare(const AttentionCall& call, Stream& stream) {
   note(stream);
   const kernels::BatchArrays arrays = wanted_arrays(call, true);
-  batch_ = batch_of(call, call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
-                    call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv);
+  batch_ = make_batch(call, call.cu_seqlen_q.empty() ? arrays.cu_seqlen_q : call.cu_seqlen_q,
+                      call.seqlen_kv.empty() ? arrays.seqlen_kv : call.seqlen_kv);
   derive_and_append(call, arrays, stream);
   ++num_plans_;
 }
@@ -142,8 +142,8 @@ void Workspace::plan(const AttentionCall& call, Stream& stream) {
 
 bool Workspace::append_and_attend(const AttentionCall& call, Stream& stream) {
   if (!call.appends_plainly() || columns_at_once(call) != call.out.shape[2]) return false;
-  batch_ = batch_of(call, call.cu_seqlen_q,
-                    {call.source.seqlen_cached.per_request, static_cast<size_t>(call.source.num_reqs)});
+  batch_ = make_batch(call, call.cu_seqlen_q,
+                      {call.source.seqlen_cached.per_request, static_cast<size_t>(call.source.num_reqs)});
   if (!plan_.try_plan_inline(batch_, call.attention_mask)) return false;
   kernels::AttentionArgs args = attention_args(call, call.kv);
   args.new_keys = {.k = call.k_new, .v = call.v_new, .capacity = call.source.locations.capacity};

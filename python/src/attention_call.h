@@ -77,7 +77,7 @@ int columns_at_once(int64_t head_dim_qk, int64_t head_dim_v);
 int columns_at_once(const AttentionCall& call);
 
 // Returns the limits of a plan for exactly this call. Reads the lengths on the CPU.
-kernels::AttentionPlanLimits limits_of(const AttentionCall& call, Device device);
+kernels::AttentionPlanLimits make_limits(const AttentionCall& call, Device device);
 
 // A plan and the arrays of a batch. The constructor allocates all memory.
 class Workspace {
@@ -114,8 +114,8 @@ class Workspace {
   // Runs the work before planning.
   void prepare(const AttentionCall& call, Stream& stream);
   kernels::BatchArrays wanted_arrays(const AttentionCall& call, bool wants_lengths) const;
-  static kernels::QueryBatch batch_of(const AttentionCall& call, View<const int32_t> cu_seqlen_q,
-                                      View<const int32_t> seqlen_kv);
+  static kernels::QueryBatch make_batch(const AttentionCall& call, View<const int32_t> cu_seqlen_q,
+                                        View<const int32_t> seqlen_kv);
   void note(const Stream& stream);
 
   kernels::AttentionPlanLimits limits_;

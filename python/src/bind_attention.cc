@@ -87,7 +87,7 @@ void check_index_on_host(const IndexArguments& arguments, const kernels::KvIndex
 }
 
 // Returns the number of positions of a request that the index covers. On the CPU only.
-int32_t capacity_of(const IndexArguments& arguments, int32_t page_size, int64_t num_pages) {
+int32_t kv_capacity(const IndexArguments& arguments, int32_t page_size, int64_t num_pages) {
   const int64_t tokens = arguments.page_table.given()     ? arguments.page_table->shape[1] * page_size
                          : arguments.req_to_token.given() ? arguments.req_to_token->shape[1]
                          : arguments.kv_indices.given()   ? arguments.kv_indices->shape[0] * page_size
@@ -144,8 +144,8 @@ void set_batch(AttentionCall& call, const BatchArguments& batch, int32_t page_si
   call.source = {.num_reqs = static_cast<int32_t>(num_reqs),
                  .seqlen_q = {.cu = call.cu_seqlen_q.data()},
                  .seqlen_cached = {.per_request = call.seqlen_kv.data()},
-                 .locations = {.capacity = capacity_of(batch.index, page_size, call.kv.k.shape[0])}};
-  call.score.sinks = sinks_of("sinks", batch.sinks, call.q.shape[1], device);
+                 .locations = {.capacity = kv_capacity(batch.index, page_size, call.kv.k.shape[0])}};
+  call.score.sinks = parse_sinks("sinks", batch.sinks, call.q.shape[1], device);
   call.split_rule = split_rule_named(split_rule);
   require(batch.tree_mask.given() || !batch.positions.given(), "positions: expected None without tree_mask");
   if (!batch.tree_mask.given()) return;
@@ -207,8 +207,8 @@ nb::object attention(nb::handle q_object, nb::handle k_object, nb::handle v_obje
   call.kv.v_scale = positive("v_scale", v_scale);
   call.attention_mask = {.causal = causal, .window_left = window_left, .chunk = chunk};
   call.score = {.scale = scale_or_default("scale", scale, q->shape[2]),
-                .logit_cap = cap_of("logit_cap", logit_cap)};
-  set_batch(call, batch, page_size_of(*k), max_seqlen_q, split_rule);
+                .logit_cap = parse_cap("logit_cap", logit_cap)};
+  set_batch(call, batch, get_page_size(*k), max_seqlen_q, split_rule);
   return run_into(q_object, call, v->shape[3], out, return_lse);
 }
 
@@ -236,8 +236,8 @@ nb::object mla(nb::handle q_object, nb::handle q_rope_object, nb::handle latent_
   call.kv.k = *latent;
   call.kv.k_scale = positive("scale_kv", scale_kv);
   call.attention_mask = {.causal = causal, .window_left = window_left, .chunk = chunk};
-  call.score = {.scale = scale_of("scale", scale), .logit_cap = cap_of("logit_cap", logit_cap)};
-  set_batch(call, batch, page_size_of(*latent), max_seqlen_q, split_rule);
+  call.score = {.scale = parse_scale("scale", scale), .logit_cap = parse_cap("logit_cap", logit_cap)};
+  set_batch(call, batch, get_page_size(*latent), max_seqlen_q, split_rule);
   return run_into(q_object, call, q->shape[2], out, return_lse);
 }
 

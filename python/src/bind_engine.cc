@@ -24,7 +24,7 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
-#include "attend/text/tokenizer/decoding/token_speller.h"
+#include "attend/text/tokenizer/decoding/token_text_decoder.h"
 #include "module.h"
 #include "read_options.h"
 #include "released_gil.h"
@@ -77,7 +77,7 @@ class EngineHandle {
     }
     engine_ = made.get();
     grammars_ = std::make_unique<GrammarCompiler>(
-        library, GrammarVocabulary::of(engine_->tokenizer(), engine_->model_spec()));
+        library, GrammarVocabulary::make(engine_->tokenizer(), engine_->model_spec()));
   }
   ~EngineHandle() {
     const ReleasedGil others_run;
@@ -109,7 +109,7 @@ class EngineHandle {
     if (engine_) engine_->abort(id);
   }
   // Returns null without a grammar. Waits for compilation; Ctrl-C interrupts the wait.
-  std::shared_ptr<TokenMask> mask_of(const std::optional<Grammar>& grammar) const {
+  std::shared_ptr<TokenMask> make_mask(const std::optional<Grammar>& grammar) const {
     if (!grammar) return nullptr;
     const auto promise = std::make_shared<std::promise<GrammarResult>>();
     std::future<GrammarResult> made = promise->get_future();
@@ -168,7 +168,7 @@ nb::str printed(const T& value) {
 nb::object optional_text(std::string_view view) { return view.empty() ? nb::none() : nb::object(text(view)); }
 
 // Returns [(logprob, [(token id, logprob), ...]), ...] per token; None if logprobs were not requested.
-nb::object list_of(const StoredLogprobs& kept, bool is_requested) {
+nb::object to_list(const StoredLogprobs& kept, bool is_requested) {
   if (!is_requested) return nb::none();
   nb::list tokens;
   for (size_t i = 0; i < kept.logprobs.size(); ++i) {
@@ -182,7 +182,7 @@ nb::object list_of(const StoredLogprobs& kept, bool is_requested) {
   return tokens;
 }
 
-nb::dict dict_of(const NewOutput& output) {
+nb::dict to_dict(const NewOutput& output) {
   nb::dict event;
   event["index"] = output.index;
   event["text"] = text(output.text);
@@ -191,9 +191,9 @@ nb::dict dict_of(const NewOutput& output) {
   event["stop_reason"] =
       output.matched_stop.empty() ? nb::cast(output.matched_token) : nb::object(text(output.matched_stop));
   event["error"] = optional_text(output.message);
-  event["logprobs"] = list_of(output.logprobs, !output.logprobs.logprobs.empty());
+  event["logprobs"] = to_list(output.logprobs, !output.logprobs.logprobs.empty());
   event["prompt_token_ids"] = nb::cast(output.prompt_token_ids);
-  event["prompt_logprobs"] = list_of(output.prompt_logprobs, output.has_prompt_logprobs);
+  event["prompt_logprobs"] = to_list(output.prompt_logprobs, output.has_prompt_logprobs);
   event["num_cached_tokens"] = output.num_cached_tokens;
   return event;
 }
@@ -227,7 +227,7 @@ class RequestHandle {
       return !wait || !news.empty();
     });
     nb::list events;
-    for (const NewOutput& output : news) events.append(dict_of(output));
+    for (const NewOutput& output : news) events.append(to_dict(output));
     return events;
   }
 
@@ -247,14 +247,14 @@ RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt
                       const std::optional<std::pair<std::string, std::string>>& grammar) {
   GenerationRequest request{.prompt = std::move(prompt),
                             .params = sampling_params(sampling),
-                            .mask = engine->mask_of(to_grammar(grammar)),
+                            .mask = engine->make_mask(to_grammar(grammar)),
                             .cache_salt = std::move(cache_salt),
                             .priority = priority};
   const ReleasedGil others_run;
   return new RequestHandle(std::move(engine), std::move(request));
 }
 
-nb::dict info_of(const EngineHandle& handle) {
+nb::dict make_info(const EngineHandle& handle) {
   const EngineInfo& info =
       handle.with([](AsyncEngine& engine) -> const EngineInfo& { return engine.info(); });
   const ExecutorInfo& target = info.target();
@@ -275,7 +275,7 @@ nb::dict info_of(const EngineHandle& handle) {
   return record;
 }
 
-nb::dict metrics_of(const EngineHandle& handle) {
+nb::dict make_metrics(const EngineHandle& handle) {
   const EngineMetrics metrics = handle.with([](AsyncEngine& engine) { return engine.metrics(); });
   nb::dict record, finished;
   record["num_running"] = metrics.num_running;
@@ -294,7 +294,7 @@ nb::dict metrics_of(const EngineHandle& handle) {
 }
 
 // Returns the tokenizer, which outlives the engine.
-Tokenizer tokenizer_of(const EngineHandle& handle) {
+Tokenizer get_tokenizer(const EngineHandle& handle) {
   return handle.with([](AsyncEngine& engine) {
     if (engine.tokenizer() == nullptr)
       fail(ErrorCode::kUnsupported, "text: the model directory has no tokenizer.json; pass token ids");
@@ -334,8 +334,8 @@ void bind_engine(nb::module_& module) {
            })
       .def("resume",
            [](const EngineHandle& handle) { handle.with([](AsyncEngine& engine) { engine.resume(); }); })
-      .def("info", &info_of)
-      .def("metrics", &metrics_of)
+      .def("info", &make_info)
+      .def("metrics", &make_metrics)
       .def("has_tokenizer",
            [](const EngineHandle& handle) {
              return handle.with([](AsyncEngine& engine) { return engine.tokenizer() != nullptr; });
@@ -343,34 +343,35 @@ void bind_engine(nb::module_& module) {
       .def(
           "encode",
           [](const EngineHandle& handle, std::string_view prompt, bool add_special_tokens) {
-            return tokenizer_of(handle).encode(prompt, add_special_tokens);
+            return get_tokenizer(handle).encode(prompt, add_special_tokens);
           },
           arg("text"), arg("add_special_tokens"))
       .def(
           "decode",
           [](const EngineHandle& handle, const std::vector<int32_t>& token_ids, bool skip_special_tokens) {
-            return tokenizer_of(handle).decode(token_ids, skip_special_tokens);
+            return get_tokenizer(handle).decode(token_ids, skip_special_tokens);
           },
           arg("token_ids"), arg("skip_special_tokens"))
       .def(
-          "speller",
+          "token_decoder",
           [](const EngineHandle& handle, bool skip_special_tokens) {
-            return TokenSpeller(tokenizer_of(handle), skip_special_tokens);
+            return TokenTextDecoder(get_tokenizer(handle), skip_special_tokens);
           },
           arg("skip_special_tokens"))
       .def(
           "encode_chat",
           [](const EngineHandle& handle, const ChatTemplate& chat, std::string_view variables,
              bool add_generation_prompt) {
-            return chat.encode(tokenizer_of(handle), variables, add_generation_prompt);
+            return chat.encode(get_tokenizer(handle), variables, add_generation_prompt);
           },
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
       .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
            arg("grammar") = nb::none());
-  nb::class_<TokenSpeller>(module, "TokenSpeller", "Texts of tokens in their place in a text.")
-      .def("follow", [](TokenSpeller& self, const std::vector<int32_t>& prompt) { self.follow(prompt); })
-      .def("spell", [](const TokenSpeller& self, int32_t id) { return text(self.spell(id).text); })
-      .def("push", [](TokenSpeller& self, int32_t id) { return text(self.push(id).text); });
+  nb::class_<TokenTextDecoder>(module, "TokenTextDecoder", "Texts of tokens in their place in a text.")
+      .def("set_prompt",
+           [](TokenTextDecoder& self, const std::vector<int32_t>& prompt) { self.set_prompt(prompt); })
+      .def("decode", [](const TokenTextDecoder& self, int32_t id) { return text(self.decode(id).text); })
+      .def("push", [](TokenTextDecoder& self, int32_t id) { return text(self.push(id).text); });
   nb::class_<RequestHandle>(module, "RequestHandle", "A running request.")
       .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
       .def("abort", &RequestHandle::abort)

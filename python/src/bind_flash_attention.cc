@@ -24,8 +24,8 @@ namespace attend::python {
 namespace {
 
 // Returns the lengths of requests from an argument that is a vector, a number or None.
-kernels::Lengths lengths_of(std::string_view name, nb::handle number, const TensorArgument& vector,
-                            int num_reqs, Device device) {
+kernels::Lengths parse_lengths(std::string_view name, nb::handle number, const TensorArgument& vector,
+                               int num_reqs, Device device) {
   if (!vector.given()) return {.uniform = int_argument(name, number)};
   const View<const int32_t> each = int32_vector(name, vector, device);
   require(each.size() == static_cast<size_t>(num_reqs), name, " of ", each.size(), " entries: expected ",
@@ -39,8 +39,8 @@ TensorArgument tensor_unless_number(std::string_view name, nb::handle object) {
 }
 
 // Cumulative lengths, num_reqs + 1 entries.
-View<const int32_t> sums_of(std::string_view name, const TensorArgument& tensor, int num_reqs,
-                            Device device) {
+View<const int32_t> parse_cu_seqlens(std::string_view name, const TensorArgument& tensor, int num_reqs,
+                                     Device device) {
   const View<const int32_t> cu = int32_vector(name, tensor, device);
   require(!tensor.given() || cu.size() == static_cast<size_t>(num_reqs) + 1, name, " of ", cu.size(),
           " entries: expected ", num_reqs + 1, " for ", num_reqs, " requests");
@@ -53,7 +53,7 @@ struct Queries {
   int num_reqs = 0, max_seqlen_q = 0;
   View<const int32_t> cu_seqlens = {};  // empty: dense
 };
-Queries queries_of(const TensorView& q, const TensorArgument& cu_seqlens_q, nb::handle max_seqlen_q) {
+Queries parse_queries(const TensorView& q, const TensorArgument& cu_seqlens_q, nb::handle max_seqlen_q) {
   if (!cu_seqlens_q.given()) {
     require(q.rank == 4, "q ", q,
             ": expected [batch, seqlen, num_heads, head_dim], or [total_q, num_heads, head_dim] with "
@@ -97,7 +97,7 @@ void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys
   const int num_reqs = call.source.num_reqs;
   require_same_device(keys.k_name, *keys.k, device);
   require_same_device(keys.v_name, *keys.v, device);
-  sums_of("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
+  parse_cu_seqlens("cu_seqlens_k", keys.cu_seqlens, num_reqs, device);
   require(keys.page_table.given() + keys.rows.given() + keys.cu_seqlens.given() <= 1,
           "page_table, cache_batch_idx, cu_seqlens_k: expected at most one of them");
   const KeyLayout layout = keys.layout(keys.tensors(), num_reqs, device);
@@ -107,7 +107,7 @@ void set_keys(AttentionCall& call, const TensorView& q, const KeyArguments& keys
   call.source.seqlen_cached = layout.seqlens;
   if (!keys.seqlens_object.is_none())
     call.source.seqlen_cached =
-        lengths_of(keys.seqlens_name, keys.seqlens_object, keys.seqlens, num_reqs, device);
+        parse_lengths(keys.seqlens_name, keys.seqlens_object, keys.seqlens, num_reqs, device);
   else
     require(!keys.page_table.given(), keys.seqlens_name,
             " None: expected the lengths of requests with page_table");
@@ -204,7 +204,7 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   const auto& metadata = nb::cast<const SchedulerMetadata&>(metadata_object);
   if (lengths_differ(metadata, call)) return run_for(q_object, call);
   require_planned_for(metadata, call);
-  const Stream stream = stream_of(q_object, call.q.device);
+  const Stream stream = current_stream(q_object, call.q.device);
   if (stream.device.type == DeviceType::kCuda)
     return run_planned(call, *metadata.workspace, workspaces(), stream);
   // This order avoids waiting for the plan with the GIL held.
@@ -213,7 +213,7 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
   run_planned(call, *metadata.workspace, workspaces(), stream);
 }
 
-std::optional<RotaryArguments> rotary_of(const FlashArguments& arguments) {
+std::optional<RotaryArguments> parse_rotary(const FlashArguments& arguments) {
   if (arguments.rotary_cos.is_none() && arguments.rotary_sin.is_none()) return std::nullopt;
   return RotaryArguments{.cos{"rotary_cos", arguments.rotary_cos, Accepts::kActivations},
                          .sin{"rotary_sin", arguments.rotary_sin, Accepts::kActivations},
@@ -226,8 +226,8 @@ bool keeps_e4m3(const FlashArguments& arguments, const TensorView& q) {
   for (const nb::handle& given :
        {arguments.k, arguments.qv, arguments.rotary_cos, arguments.rotary_sin, arguments.seqused_q})
     if (!given.is_none()) return false;
-  if (q.dtype != DType::kF8E4M3 || q.device.type != DeviceType::kCuda || module_of(arguments.q) != "torch" ||
-      arguments.k_cache.is_none() || arguments.v_cache.is_none())
+  if (q.dtype != DType::kF8E4M3 || q.device.type != DeviceType::kCuda ||
+      module_name(arguments.q) != "torch" || arguments.k_cache.is_none() || arguments.v_cache.is_none())
     return false;
   const TensorArgument k("k", arguments.k_cache, Accepts::kKeys), v("v", arguments.v_cache, Accepts::kKeys);
   if (q.rank < 3 || k->rank < 3 || v->rank < 3 || k->dtype != q.dtype) return false;
@@ -269,7 +269,7 @@ class WidenedArgument {
     if (keeps && keeps(*tensor_)) return;
     if (is_numpy(object))
       wide_ = object.attr("astype")(nb::module_::import_("ml_dtypes").attr("bfloat16"));
-    else if (module_of(object) == "torch")
+    else if (module_name(object) == "torch")
       wide_ = object.attr("to")(nb::module_::import_("torch").attr("bfloat16"));
     else
       fail(ErrorCode::kUnsupported, name, " ", *tensor_,
@@ -332,7 +332,7 @@ ResultTensor key_slots_for(AttentionCall& call, nb::handle object, const TensorA
 void run_with_qv(AttentionCall& call, const TensorView& qv, const FlashArguments& arguments,
                  const KeyArguments& keys) {
   if (call.appends()) {
-    append(call, workspaces(), stream_of(arguments.q, call.q.device));
+    append(call, workspaces(), current_stream(arguments.q, call.q.device));
     call.k_new = call.v_new = {};
     call.rope_k_new = std::nullopt;
   }
@@ -365,7 +365,7 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
       seqused_q("seqused_q", arguments.seqused_q, Accepts::kInt32);
   const TensorArgument cu_seqlens_q("cu_seqlens_q", arguments.cu_seqlens_q, Accepts::kInt32);
   const TensorArgument cu_seqlens_k_new("cu_seqlens_k_new", arguments.cu_seqlens_k_new, Accepts::kInt32);
-  const std::optional<RotaryArguments> rotary = rotary_of(arguments);
+  const std::optional<RotaryArguments> rotary = parse_rotary(arguments);
   const Descales descales{.q{"q_descale", arguments.q_descale},
                           .k{"k_descale", arguments.k_descale},
                           .v{"v_descale", arguments.v_descale}};
@@ -388,14 +388,15 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
 
   AttentionCall call;
   call.new_keys_are_scaled = wide_k.was_fp8();
-  const Queries queries = queries_of(*q, cu_seqlens_q, arguments.max_seqlen_q);
+  const Queries queries = parse_queries(*q, cu_seqlens_q, arguments.max_seqlen_q);
   call.q = queries.tokens;
   call.max_seqlen_q = queries.max_seqlen_q;
   call.cu_seqlen_q = queries.cu_seqlens;
   call.source.num_reqs = queries.num_reqs;
   call.source.seqlen_q = {.cu = queries.cu_seqlens.data(), .uniform = queries.max_seqlen_q};
   set_keys(call, *q, keys);
-  append_keys(call, k_new, v_new, sums_of("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device),
+  append_keys(call, k_new, v_new,
+              parse_cu_seqlens("cu_seqlens_k_new", cu_seqlens_k_new, queries.num_reqs, q->device),
               keys.tensors());
   call.source.leftpad = each_request("cache_leftpad", cache_leftpad, queries.num_reqs, q->device);
   call.source.seqused_q = each_request("seqused_q", seqused_q, queries.num_reqs, q->device);
@@ -404,8 +405,8 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
       call.source.seqused_q == nullptr)
     call.seqlen_kv = {call.source.seqlen_cached.per_request, static_cast<size_t>(queries.num_reqs)};
 
-  call.attention_mask = visibility_of(bool_argument("causal", arguments.causal), arguments.window_size,
-                                      int_argument("attention_chunk", arguments.attention_chunk));
+  call.attention_mask = parse_mask(bool_argument("causal", arguments.causal), arguments.window_size,
+                                   int_argument("attention_chunk", arguments.attention_chunk));
   for (const Descale* descale : {&descales.q, &descales.k, &descales.v})
     descale->require_shape(queries.num_reqs, call.kv.k.shape[2]);
   call.kv.k_scale = descales.k.number();
@@ -414,11 +415,11 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   const int64_t head_dim = call.q.shape[2] + (qv.given() ? absorbed.shape[2] : 0);
   call.score = {
       .scale = scale_or_default("softmax_scale", arguments.softmax_scale, head_dim) * descales.q.number(),
-      .logit_cap = cap_of("softcap", float_argument("softcap", arguments.softcap)),
-      .sinks = sinks_of("sinks", sinks, call.q.shape[1], q->device)};
+      .logit_cap = parse_cap("softcap", float_argument("softcap", arguments.softcap)),
+      .sinks = parse_sinks("sinks", sinks, call.q.shape[1], q->device)};
   const int64_t num_kv_heads = call.kv.k.shape[2], group = call.q.shape[1] / num_kv_heads;
-  const Splits splits = splits_of(int_argument("num_splits", arguments.num_splits), queries.num_reqs,
-                                  num_kv_heads, call.max_seqlen_q * group, q->device);
+  const Splits splits = make_splits(int_argument("num_splits", arguments.num_splits), queries.num_reqs,
+                                    num_kv_heads, call.max_seqlen_q * group, q->device);
   call.split_rule = splits.rule;
   call.num_workers = splits.num_workers;
 
@@ -429,19 +430,19 @@ nb::object flash_attention(const FlashArguments& given_arguments) {
   Results results(call, arguments.q, q, arguments.out,
                   bool_argument("return_softmax_lse", arguments.return_softmax_lse));
   std::optional<RopeRows> rope_rows;
-  const auto scales_of_heads = [&]() -> AttentionCall::Descaled {
+  const auto make_head_scales = [&]() -> AttentionCall::Descaled {
     const Device device = call.q.device;
     return {head_scales(descales.q, device), head_scales(descales.k, device),
             head_scales(descales.v, device)};
   };
   if (multiplies_e4m3) {
-    const auto [q_scales, k_scales, v_scales] = scales_of_heads();
+    const auto [q_scales, k_scales, v_scales] = make_head_scales();
     call.q_scales = q_scales;
     call.k_scales = k_scales;
     call.v_scales = v_scales;
   } else if (rotary.has_value() || descales.any_tensor()) {
     rope_rows.emplace(call, arguments.q, arguments.k, rotary, descales);
-    if (!rotary.has_value()) call.descaled = scales_of_heads();
+    if (!rotary.has_value()) call.descaled = make_head_scales();
   }
   const ResultTensor key_slots = key_slots_for(call, arguments.cache_leftpad, cache_leftpad);
   if (call.q.num_elements() == 0) return results.take();
@@ -474,21 +475,22 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
   AttentionCall call;
   call.max_seqlen_q = max_seqlen_q;
   call.num_tokens = num_tokens;
-  call.source = {.num_reqs = num_reqs,
-                 .seqlen_q = {.cu = sums_of("cu_seqlens_q", cu_seqlens_q, num_reqs, device).data(),
-                              .uniform = max_seqlen_q},
-                 .seqlen_cached = lengths_of("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
-                 .seqlen_new = {.cu = sums_of("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
-                                .uniform = max_seqlen_k_new},
-                 .locations = {.capacity = std::numeric_limits<int32_t>::max()},
-                 .leftpad = each_request("cache_leftpad", leftpad, num_reqs, device)};
-  call.attention_mask = visibility_of(causal, window_size, attention_chunk);
+  call.source = {
+      .num_reqs = num_reqs,
+      .seqlen_q = {.cu = parse_cu_seqlens("cu_seqlens_q", cu_seqlens_q, num_reqs, device).data(),
+                   .uniform = max_seqlen_q},
+      .seqlen_cached = parse_lengths("cache_seqlens", seqlens_k_object, seqlens_k, num_reqs, device),
+      .seqlen_new = {.cu = parse_cu_seqlens("cu_seqlens_k_new", cu_seqlens_k_new, num_reqs, device).data(),
+                     .uniform = max_seqlen_k_new},
+      .locations = {.capacity = std::numeric_limits<int32_t>::max()},
+      .leftpad = each_request("cache_leftpad", leftpad, num_reqs, device)};
+  call.attention_mask = parse_mask(causal, window_size, attention_chunk);
   if (device.type == DeviceType::kCpu) {
     check_queries_on_host("cu_seqlens_q", call.source, num_tokens, max_seqlen_q);
     check_appended_on_host(call.source, max_seqlen_k_new);
   }
   const int64_t max_rows = int64_t{max_seqlen_q} * (num_q_heads / num_kv_heads);
-  const Splits splits = splits_of(num_splits, num_reqs, num_kv_heads, max_rows, device);
+  const Splits splits = make_splits(num_splits, num_reqs, num_kv_heads, max_rows, device);
   const kernels::AttentionPlanLimits limits{
       .max_reqs = num_reqs,
       .max_tokens = num_tokens,
@@ -499,7 +501,7 @@ SchedulerMetadata scheduler_metadata(int num_reqs, int max_seqlen_q, int num_q_h
       .split_rule = splits.rule,
       .num_workers = splits.num_workers,
       .kv_dtype = parse_dtype(kv_dtype, "qkv_dtype")};
-  SchedulerMetadata metadata = plan_once(call, limits, device, stream_of(seqlens_k_object, device));
+  SchedulerMetadata metadata = plan_once(call, limits, device, current_stream(seqlens_k_object, device));
   metadata.tokens_are_bound = tokens_are_bound;
   return metadata;
 }

@@ -18,11 +18,11 @@ void run_call(nb::handle q_object, nb::handle metadata_object, AttentionCall& ca
           "tile_scheduler_metadata: expected the result of attend's get_mla_metadata, or None");
   if (call.q.num_elements() == 0) return;
   if (metadata_object.is_none() || call.q.device.type == DeviceType::kCpu) return run_for(q_object, call);
-  nb::cast<MlaPlan&>(metadata_object).run(call, workspaces(), stream_of(q_object, call.q.device));
+  nb::cast<MlaPlan&>(metadata_object).run(call, workspaces(), current_stream(q_object, call.q.device));
 }
 
 // Returns the latent rows of one K/V head: [num_pages, page_size, head_dim].
-TensorView head_of(const TensorView& k_cache, int64_t head) {
+TensorView select_head(const TensorView& k_cache, int64_t head) {
   TensorView rows = k_cache.slice(2, head, head + 1);
   rows.rank = 3;
   rows.shape[2] = k_cache.shape[3];
@@ -76,11 +76,11 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   call.max_seqlen_q = static_cast<int>(seqlen_q);
   call.attention_mask = {.causal = causal};
   call.score = {.scale = scale_or_default("softmax_scale", softmax_scale, head_dim),
-                .sinks = sinks_of("attn_sink", sinks, num_q_heads, device)};
+                .sinks = parse_sinks("attn_sink", sinks, num_q_heads, device)};
 
   auto [out, made_lse] = ResultTensor::like_and_float32(
       q_object, *q, std::array<int64_t, 4>{num_reqs, seqlen_q, num_q_heads, head_dim_v},
-      DenseLse::shape_of(num_reqs, seqlen_q, num_q_heads));
+      DenseLse::dense_shape(num_reqs, seqlen_q, num_q_heads));
   call.empty_lse = std::numeric_limits<float>::infinity();  // FlashMLA's value
   DenseLse lse(std::move(made_lse), seqlen_q);
   call.out = merge_first_two("out", out.view());
@@ -88,7 +88,7 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
   // The kernels support one K/V head, so each head is a call with its query heads.
   const int64_t group = num_q_heads / num_kv_heads;
   if (num_kv_heads == 1) {
-    call.kv.k = head_of(*k_cache, 0);
+    call.kv.k = select_head(*k_cache, 0);
     run_call(q_object, metadata_object, call);
     return nb::make_tuple(out.take(), lse.take());
   }
@@ -98,7 +98,7 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
     for (TensorView* view : {&one.q, &one.q_rope, &one.out, &one.lse}) *view = view->slice(1, begin, end);
     if (!call.score.sinks.empty())
       one.score.sinks = call.score.sinks.subspan(static_cast<size_t>(begin), static_cast<size_t>(group));
-    one.kv.k = head_of(*k_cache, head);
+    one.kv.k = select_head(*k_cache, head);
     run_call(q_object, metadata_object, one);
   }
   return nb::make_tuple(out.take(), lse.take());

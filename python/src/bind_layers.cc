@@ -30,7 +30,7 @@ void require_rows(std::initializer_list<Named> tensors) {
   }
 }
 
-void require_shape_of(const Named& named, const Named& like) {
+void require_same_shape(const Named& named, const Named& like) {
   require(named.tensor->rank == like.tensor->rank && named.tensor->shape == like.tensor->shape, named.name,
           " ", *named.tensor, ": expected the shape of ", like.name, " ", *like.tensor);
 }
@@ -49,10 +49,11 @@ void rms_norm(nb::handle input_object, nb::handle weight_object, float eps, nb::
   require_rows({{"input", input}, {"weight", weight}, {"out", out}});
   require(input->rank == 2 || input->rank == 3, "input ", *input, ": expected 2 or 3 dimensions");
   require_norm_weight(weight, input);
-  require_shape_of({"out", out}, {"input", input});
+  require_same_shape({"out", out}, {"input", input});
   if (input->num_elements() == 0) return;
-  on_stream_of(input_object, input->device,
-               [&](Stream& stream) { kernels::rms_norm(*input, *weight, eps, *out, stream, weight_offset); });
+  run_on_stream(input_object, input->device, [&](Stream& stream) {
+    kernels::rms_norm(*input, *weight, eps, *out, stream, weight_offset);
+  });
 }
 
 void add_rms_norm(nb::handle input_object, nb::handle residual_object, nb::handle weight_object, float eps,
@@ -63,9 +64,9 @@ void add_rms_norm(nb::handle input_object, nb::handle residual_object, nb::handl
   require_rows({{"input", input}, {"residual", residual}, {"weight", weight}});
   require(input->rank == 2, "input ", *input, ": expected [num_tokens, hidden]");
   require_norm_weight(weight, input);
-  require_shape_of({"residual", residual}, {"input", input});
+  require_same_shape({"residual", residual}, {"input", input});
   if (input->num_elements() == 0) return;
-  on_stream_of(input_object, input->device, [&](Stream& stream) {
+  run_on_stream(input_object, input->device, [&](Stream& stream) {
     kernels::add_rms_norm(*input, *residual, *weight, eps, *input, stream, weight_offset);
   });
 }
@@ -88,7 +89,7 @@ void gated_activation(nb::handle input_object, nb::handle out_object, std::strin
               input->shape[1] == 2 * out->shape[1],
           "input ", *input, ", out ", *out, ": expected [num_tokens, 2 * dim] and [num_tokens, dim]");
   if (out->num_elements() == 0) return;
-  on_stream_of(input_object, input->device, [&](Stream& stream) { activation(*input, *out, stream); });
+  run_on_stream(input_object, input->device, [&](Stream& stream) { activation(*input, *out, stream); });
 }
 
 // Checks positions on the CPU, since kernels do not.
@@ -130,7 +131,7 @@ void apply_rope(nb::handle positions_object, nb::handle query_object, nb::handle
             ": expected a head_size of at least ", cos_sin->shape[1], ", the rotary_dim of cos_sin_cache");
   }
   check_positions(each, *cos_sin);
-  on_stream_of(query_object, query->device, [&](Stream& stream) {
+  run_on_stream(query_object, query->device, [&](Stream& stream) {
     for (const TensorArgument* heads : {&query, &key})
       if ((*heads)->num_elements() > 0)
         kernels::apply_rope_rows(rope_args(**heads, each, *cos_sin, interleaved), stream);
@@ -148,13 +149,13 @@ void route(nb::handle logits_object, nb::handle experts_object, nb::handle weigh
               experts->shape[1] <= logits->shape[1],
           "topk_ids ", *experts, ": expected [", logits->shape[0], ", topk], topk at most ", logits->shape[1],
           ", contiguous");
-  require_shape_of({"topk_weights", weights}, {"topk_ids", experts});
+  require_same_shape({"topk_weights", weights}, {"topk_ids", experts});
   if (experts->num_elements() == 0) return;
   using kernels::RouterWeights;
-  on_stream_of(logits_object, logits->device, [&](Stream& stream) {
+  run_on_stream(logits_object, logits->device, [&](Stream& stream) {
     kernels::route(
         {.logits = *logits,
-         .rule = {.weights_of = of_chosen ? RouterWeights::kChosenExperts : RouterWeights::kAllExperts},
+         .rule = {.weights = of_chosen ? RouterWeights::kChosenExperts : RouterWeights::kAllExperts},
          .experts = *experts,
          .weights = *weights},
         stream);

@@ -22,25 +22,25 @@ constexpr std::array kArchitectures = {
 
 nb::str text(std::string_view view) { return nb::str(view.data(), view.size()); }
 
-nb::list names_of(Set<Architecture> architectures) {
+nb::list to_names(Set<Architecture> architectures) {
   nb::list names;
   for (Architecture architecture : kArchitectures)
     if (architectures.contains(architecture)) names.append(text(to_string(architecture)));
   return names;
 }
 
-nb::list page_sizes_of(PageSizes sizes) {
+nb::list to_page_sizes(PageSizes sizes) {
   nb::list list;
   for (int size = 1; size <= 256; size *= 2)
     if (sizes.contains(size)) list.append(size);
   return list;
 }
 
-nb::dict record_of(const Capability& can) {
+nb::dict to_record(const Capability& can) {
   nb::dict record;
-  record["prefill"] = names_of(can.prefill);
-  record["decode"] = names_of(can.decode);
-  record["page_sizes"] = page_sizes_of(can.page_sizes);
+  record["prefill"] = to_names(can.prefill);
+  record["decode"] = to_names(can.decode);
+  record["page_sizes"] = to_page_sizes(can.page_sizes);
   record["head_dims"] = nb::make_tuple(can.head_dims.qk, can.head_dims.v);
   record["window"] = can.window;
   record["chunk"] = can.chunk;
@@ -48,7 +48,7 @@ nb::dict record_of(const Capability& can) {
   record["sinks"] = can.sinks;
   record["kv_scales"] = can.kv_scales;
   record["speculation"] = text(to_string(can.speculation));
-  record["deterministic"] = names_of(can.deterministic);
+  record["deterministic"] = to_names(can.deterministic);
   record["graphs"] = can.graphs;
   record["text"] = describe(can);
   return record;
@@ -60,7 +60,7 @@ nb::dict backends() {
     nb::dict record;
     for (const auto& [kind, capability] :
          {std::pair{KvKind::kMha, entry.mha}, std::pair{KvKind::kMla, entry.mla}})
-      if (capability.served()) record[text(to_string(kind))] = record_of(capability);
+      if (capability.supports_any_phase()) record[text(to_string(kind))] = to_record(capability);
     table[text(entry.name)] = record;
   }
   return table;

@@ -18,7 +18,7 @@ static_assert(sizeof(SamplingRule) == kRuleWords * sizeof(int32_t) &&
               offsetof(SamplingRule, top_p) == 8 && offsetof(SamplingRule, min_p) == 12 &&
               offsetof(SamplingRule, seed) == 16 && offsetof(SamplingRule, step) == 24);
 
-View<const SamplingRule> rules_of(const TensorArgument& rules, const TensorView& logits) {
+View<const SamplingRule> parse_rules(const TensorArgument& rules, const TensorView& logits) {
   require_given("rules", rules);
   require_same_device("rules", *rules, logits.device);
   require(rules->rank == 2 && rules->shape[0] == logits.shape[0] && rules->shape[1] == kRuleWords &&
@@ -37,10 +37,10 @@ void sample_tokens(nb::handle logits_object, nb::handle rules_object, nb::handle
       rules("rules", rules_object, Accepts::kInt32), ids("ids", ids_object, Accepts::kInt32, Access::kWrite);
   require_logits(logits);
   require_given("ids", ids);
-  const View<const SamplingRule> each = rules_of(rules, *logits);
+  const View<const SamplingRule> each = parse_rules(rules, *logits);
   const View<const int32_t> to = int32_vector("ids", ids, logits->device);
   if (logits->shape[0] == 0) return;
-  on_stream_of(logits_object, logits->device, [&](Stream& stream) {
+  run_on_stream(logits_object, logits->device, [&](Stream& stream) {
     kernels::sample(*logits, each, {const_cast<int32_t*>(to.data()), to.size()}, stream);
   });
 }
@@ -51,10 +51,10 @@ void probabilities(nb::handle logits_object, nb::handle rules_object, nb::handle
       out("out", out_object, Accepts::kFloat32, Access::kWrite);
   require_logits(logits);
   require_given("out", out);
-  const View<const SamplingRule> each = rules_of(rules, *logits);
+  const View<const SamplingRule> each = parse_rules(rules, *logits);
   if (logits->shape[0] == 0) return;
-  on_stream_of(logits_object, logits->device,
-               [&](Stream& stream) { kernels::probabilities(*logits, each, *out, stream); });
+  run_on_stream(logits_object, logits->device,
+                [&](Stream& stream) { kernels::probabilities(*logits, each, *out, stream); });
 }
 
 }  // namespace

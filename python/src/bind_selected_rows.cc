@@ -12,8 +12,8 @@ View<int32_t> written_vector(std::string_view name, const TensorArgument& tensor
   return {const_cast<int32_t*>(view.data()), view.size()};
 }
 
-void compact_slots(nb::handle slots_object, nb::handle lengths_object, int32_t rows_each, int64_t num_slots,
-                   nb::handle out_object, nb::handle counts_object) {
+void compact_slots(nb::handle slots_object, nb::handle lengths_object, int32_t rows_per_length,
+                   int64_t num_slots, nb::handle out_object, nb::handle counts_object) {
   const TensorArgument slots("indices", slots_object, Accepts::kInt32),
       lengths("topk_length", lengths_object, Accepts::kInt32),
       out("slots", out_object, Accepts::kInt32, Access::kWrite),
@@ -23,13 +23,13 @@ void compact_slots(nb::handle slots_object, nb::handle lengths_object, int32_t r
   const Device device = slots->device;
   const kernels::CompactSlotsArgs args{.slots = *slots,
                                        .lengths = int32_vector("topk_length", lengths, device),
-                                       .rows_each = rows_each,
+                                       .rows_per_length = rows_per_length,
                                        .num_slots = num_slots,
                                        .out = *out,
                                        .counts = written_vector("counts", counts, device)};
-  require(args.lengths.empty() || std::ssize(args.lengths) * rows_each == slots->shape[0], "topk_length of ",
-          args.lengths.size(), " entries: expected ", slots->shape[0] / rows_each);
-  on_stream_of(slots_object, device, [&](Stream& stream) { kernels::compact_slots(args, stream); });
+  require(args.lengths.empty() || std::ssize(args.lengths) * rows_per_length == slots->shape[0],
+          "topk_length of ", args.lengths.size(), " entries: expected ", slots->shape[0] / rows_per_length);
+  run_on_stream(slots_object, device, [&](Stream& stream) { kernels::compact_slots(args, stream); });
 }
 
 void dequantize_rows(nb::handle cache_object, nb::handle slots_object, nb::handle counts_object,
@@ -51,7 +51,7 @@ void dequantize_rows(nb::handle cache_object, nb::handle slots_object, nb::handl
       .first = int32_vector("first", first, cache->device),
       .out = *out};
   args.cache.dtype = DType::kU8;
-  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::dequantize_rows(args, stream); });
+  run_on_stream(cache_object, cache->device, [&](Stream& stream) { kernels::dequantize_rows(args, stream); });
 }
 
 }  // namespace
@@ -59,8 +59,8 @@ void dequantize_rows(nb::handle cache_object, nb::handle slots_object, nb::handl
 void bind_selected_rows(nb::module_& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   using nb::arg;
-  module.def("compact_slots", &compact_slots, object("indices"), object("topk_length"), arg("rows_each"),
-             arg("num_slots"), object("slots"), object("counts"));
+  module.def("compact_slots", &compact_slots, object("indices"), object("topk_length"),
+             arg("rows_per_length"), arg("num_slots"), object("slots"), object("counts"));
   module.def("dequantize_rows", &dequantize_rows, object("k_cache"), object("slots"), object("counts"),
              object("first"), object("rows"));
 }

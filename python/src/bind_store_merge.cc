@@ -14,7 +14,7 @@ namespace attend::python {
 namespace {
 
 // Checks slots on the CPU, since kernels do not.
-View<const int32_t> slots_of(const TensorArgument& slots, int64_t num_tokens, const TensorView& cache) {
+View<const int32_t> parse_slots(const TensorArgument& slots, int64_t num_tokens, const TensorView& cache) {
   const View<const int32_t> entries = int32_vector("slots", slots, cache.device);
   require(entries.size() == static_cast<size_t>(num_tokens), "slots of ", entries.size(),
           " entries: expected ", num_tokens, ", one per token");
@@ -44,10 +44,10 @@ void store_kv(nb::handle k_object, nb::handle v_object, nb::handle k_cache_objec
                                   .v = *v,
                                   .to = {.k = *k_cache,
                                          .v = *v_cache,
-                                         .slots = slots_of(slots, k->shape[0], *k_cache),
+                                         .slots = parse_slots(slots, k->shape[0], *k_cache),
                                          .k_scale = positive("k_scale", k_scale),
                                          .v_scale = positive("v_scale", v_scale)}};
-  on_stream_of(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
+  run_on_stream(k_cache_object, k_cache->device, [&](Stream& stream) { kernels::store_kv(args, stream); });
 }
 
 void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cache_object,
@@ -64,9 +64,9 @@ void store_mla(nb::handle latent_object, nb::handle rope_object, nb::handle cach
   const kernels::StoreMlaArgs args{.latent = *latent,
                                    .rope = *rope,
                                    .to = {.k = *cache,
-                                          .slots = slots_of(slots, latent->shape[0], *cache),
+                                          .slots = parse_slots(slots, latent->shape[0], *cache),
                                           .k_scale = positive("scale", scale)}};
-  on_stream_of(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
+  run_on_stream(cache_object, cache->device, [&](Stream& stream) { kernels::store_mla(args, stream); });
 }
 
 nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out_b_object,
@@ -95,7 +95,7 @@ nb::tuple merge(nb::handle out_a_object, nb::handle lse_a_object, nb::handle out
                                 .lse = given_lse.given() ? *given_lse : lse.view()};
   require_same_device("out", args.out, out_a->device);
   require_same_device("lse", args.lse, out_a->device);
-  on_stream_of(out_a_object, out_a->device, [&](Stream& stream) { kernels::merge(args, stream); });
+  run_on_stream(out_a_object, out_a->device, [&](Stream& stream) { kernels::merge(args, stream); });
   return nb::make_tuple(given_out.given() ? nb::borrow(out_object) : out.take(),
                         given_lse.given() ? nb::borrow(lse_object) : lse.take());
 }
@@ -126,11 +126,13 @@ struct BatchTokens {
     if (view.shape[dim + 1] <= 1) tokens.strides[dim] = view.strides[dim];
     return tokens;
   }
-  TensorView of_request(int64_t r) const { return without(view.slice(static_cast<int>(dim), r, r + 1), dim); }
+  TensorView request_view(int64_t r) const {
+    return without(view.slice(static_cast<int>(dim), r, r + 1), dim);
+  }
 };
 
 // Returns an array like `like`, with another dtype if given.
-nb::object empty_of_dtype(nb::handle like, std::span<const int64_t> shape, nb::handle dtype) {
+nb::object make_empty(nb::handle like, std::span<const int64_t> shape, nb::handle dtype) {
   nb::list extents;
   for (const int64_t extent : shape) extents.append(extent);
   if (nb::hasattr(like, "new_empty")) return like.attr("new_empty")(extents, nb::arg("dtype") = dtype);
@@ -151,10 +153,10 @@ void merge_requests(const TensorView& partial_out, const TensorView& partial_lse
                                   .lse = merged_lse.all()},
                                  stream);
   for (int64_t r = 0; r < out.shape[0]; ++r)
-    kernels::merge_splits({.partial_out = splits.of_request(r),
-                           .partial_lse = lse_splits.of_request(r),
-                           .out = merged.of_request(r),
-                           .lse = merged_lse.of_request(r)},
+    kernels::merge_splits({.partial_out = splits.request_view(r),
+                           .partial_lse = lse_splits.request_view(r),
+                           .out = merged.request_view(r),
+                           .lse = merged_lse.request_view(r)},
                           stream);
 }
 
@@ -178,7 +180,7 @@ nb::tuple merge_splits(nb::handle partial_out_object, nb::handle partial_lse_obj
                                        static_cast<size_t>(partial_out->rank - 1));
   nb::object given_out = nb::borrow(out_object);
   if (out_object.is_none() && !out_dtype.is_none())
-    given_out = empty_of_dtype(partial_out_object, shape, out_dtype);
+    given_out = make_empty(partial_out_object, shape, out_dtype);
   const TensorArgument given("out", given_out, Accepts::kActivations, Access::kWrite);
   ResultTensor made;
   if (!given.given()) made = ResultTensor::float32_like(partial_out_object, *partial_out, shape);
@@ -189,7 +191,7 @@ nb::tuple merge_splits(nb::handle partial_out_object, nb::handle partial_lse_obj
   require(out.rank == partial_out->rank - 1 && std::equal(shape.begin(), shape.end(), out.shape.begin()),
           "out ", out, ": expected the shape of out_partial ", *partial_out, " without its first dimension");
   if (partial_out->num_elements() > 0)
-    on_stream_of(partial_out_object, partial_out->device, [&](Stream& stream) {
+    run_on_stream(partial_out_object, partial_out->device, [&](Stream& stream) {
       merge_requests(*partial_out, *partial_lse, out, lse.view(), stream);
     });
   return nb::make_tuple(given.given() ? std::move(given_out) : made.take(), lse.take());

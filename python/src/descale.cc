@@ -36,7 +36,7 @@ void Descale::require_shape(int64_t num_reqs, int64_t num_kv_heads) const {
           "], one descale per request and K/V head");
 }
 
-kernels::RowScale Descale::rows(int64_t heads_each, Device device) const {
+kernels::RowScale Descale::rows(int64_t heads_per_scale, Device device) const {
   if (!is_tensor()) return {};
   require_same_device(name_, *tensor_, device);
   const auto* const data = static_cast<const float*>(tensor_->data);
@@ -44,7 +44,7 @@ kernels::RowScale Descale::rows(int64_t heads_each, Device device) const {
   return {.data = data,
           .request_stride = tensor_->strides[0],
           .head_stride = tensor_->strides[1],
-          .heads_each = static_cast<int32_t>(heads_each)};
+          .heads_per_scale = static_cast<int32_t>(heads_per_scale)};
 }
 
 }  // namespace attend::python

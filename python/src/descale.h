@@ -24,9 +24,9 @@ class Descale {
   float number() const { return number_; }  // 1 if it is a tensor
   bool is_tensor() const { return tensor_.given(); }
   const std::string_view& name() const { return name_; }
-  // Returns the scales for rows of num_kv_heads * heads_each heads, after require_shape(). Throws Error
+  // Returns the scales for rows of num_kv_heads * heads_per_scale heads, after require_shape(). Throws Error
   // unless a tensor is on `device`.
-  kernels::RowScale rows(int64_t heads_each, Device device) const;
+  kernels::RowScale rows(int64_t heads_per_scale, Device device) const;
 
  private:
   std::string_view name_;

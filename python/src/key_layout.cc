@@ -99,7 +99,7 @@ KeyLayout paged_keys(const KeyTensors& keys, const NamedView& named_table, int n
   const TensorView &k = keys.k.view, &v = keys.v.view, &page_table = named_table.view;
   require_rank(keys.k, 4, "[num_pages, page_size, num_kv_heads, head_dim] with a page_table");
   require_rank(keys.v, 4, "[num_pages, page_size, num_kv_heads, head_dim_v] with a page_table");
-  const int32_t page_size = page_size_of(k);
+  const int32_t page_size = get_page_size(k);
   require(page_table.rank == 2 && page_table.dtype == DType::kI32 && page_table.shape[0] == num_reqs &&
               (page_table.strides[1] == 1 || page_table.shape[1] <= 1),
           named_table, ": expected int32 [", num_reqs, ", width] with rows in one run");

@@ -9,7 +9,7 @@ void MlaPlan::run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
   Workspace& workspace = workspaces.find_for(call, stream);
   Made wanted{.workspace = &workspace,
               .num_plans = workspace.num_plans(),
-              .recording = cuda::recording_id(stream),
+              .recording = cuda::capture_id(stream),
               .seqlen_kv = call.seqlen_kv.data(),
               .num_reqs = call.source.num_reqs,
               .max_seqlen_q = call.max_seqlen_q,

@@ -16,7 +16,7 @@
 namespace attend::python {
 namespace {
 
-std::string repr_of(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
+std::string to_repr(nb::handle value) { return nb::cast<std::string>(nb::repr(value)); }
 
 // Field of a struct that is read from Python. `read` returns false for an invalid value.
 template <class Struct>
@@ -51,7 +51,7 @@ void read_fields(nb::dict options, std::span<const Field<Struct>> fields, Struct
     } catch (const Error& error) {
       fail(error.code(), name, ": ", error.what());
     }
-    require(taken, name, " ", repr_of(value), ": expected ", field->expected);
+    require(taken, name, " ", to_repr(value), ": expected ", field->expected);
   }
 }
 

@@ -34,16 +34,16 @@ struct AllocationError {
   }
 };
 
-nb::tuple tuple_of(std::span<const int64_t> shape) {
+nb::tuple to_tuple(std::span<const int64_t> shape) {
   nb::list extents;
   for (int64_t extent : shape) extents.append(extent);
   return nb::tuple(extents);
 }
 
 // Returns the module that has from_dlpack for arrays like this one.
-nb::object namespace_of(nb::handle like) {
+nb::object find_namespace(nb::handle like) {
   if (nb::hasattr(like, "__array_namespace__")) return like.attr("__array_namespace__")();
-  const std::string module = module_of(like);
+  const std::string module = module_name(like);
   return nb::module_::import_(module.substr(0, module.find('.')).c_str());
 }
 
@@ -95,12 +95,12 @@ struct Part {
 
 // Returns torch.empty_like for torch.Tensor itself, and null for other types, including subclasses, whose
 // results would have their type. It needs less host time than the exchange functions' allocate.
-nb::handle empty_like_of(nb::handle like) {
+nb::handle find_empty_like(nb::handle like) {
   static PyTypeObject* known_type = nullptr;
   static nb::handle known;
   PyTypeObject* const type = Py_TYPE(like.ptr());
   if (type == known_type) return known;
-  if (exchange_of(like) == nullptr || module_of(like) != "torch" ||
+  if (find_exchange(like) == nullptr || module_name(like) != "torch" ||
       nb::cast<std::string>(like.type().attr("__name__")) != "Tensor")
     return {};
   Py_INCREF(reinterpret_cast<PyObject*>(type));
@@ -112,7 +112,7 @@ nb::handle empty_like_of(nb::handle like) {
 
 ResultTensor ResultTensor::taken(const DlpackExchange& exchange, OwnedDlpack managed) {
   ResultTensor result;
-  result.view_ = with_address(view_of(managed->dl_tensor));
+  result.view_ = with_address(to_view(managed->dl_tensor));
   void* object = nullptr;
   // The library owns it from here, also if the call fails.
   if (exchange.to_python(managed.release(), &object) != 0) {
@@ -127,10 +127,10 @@ ResultTensor ResultTensor::taken(const DlpackExchange& exchange, OwnedDlpack man
 ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std::span<const int64_t> shape,
                                 nb::handle numpy_dtype) {
   ResultTensor result;
-  if (const DlpackExchange* exchange = exchange_of(like))
+  if (const DlpackExchange* exchange = find_exchange(like))
     return taken(*exchange, allocated(*exchange, device, dtype, shape));
   if (numpy_dtype.is_valid()) {
-    result.object_ = nb::module_::import_("numpy").attr("empty")(tuple_of(shape), numpy_dtype);
+    result.object_ = nb::module_::import_("numpy").attr("empty")(to_tuple(shape), numpy_dtype);
     result.view_ = TensorArgument("result", result.object_, Accepts::kActivations, Access::kWrite).view();
     return result;
   }
@@ -138,7 +138,7 @@ ResultTensor ResultTensor::make(nb::handle like, Device device, DType dtype, std
   const Tensor flat = Tensor::empty({TensorView::contiguous(nullptr, dtype, shape).num_elements()}, dtype);
   result.view_ = TensorView::contiguous(flat.view().data, dtype, shape);
   result.storage_ = Tensor(result.view_, flat.storage());
-  result.namespace_ = namespace_of(like);
+  result.namespace_ = find_namespace(like);
   return result;
 }
 
@@ -147,13 +147,13 @@ std::optional<ResultTensor> ResultTensor::quickly_made(nb::handle like, const Te
   if (!std::equal(shape.begin(), shape.end(), view.shape.begin(), view.shape.begin() + view.rank) ||
       !view.is_contiguous())
     return std::nullopt;
-  const nb::handle empty_like = empty_like_of(like);
+  const nb::handle empty_like = find_empty_like(like);
   if (!empty_like.is_valid()) return std::nullopt;
   ResultTensor result;
   result.object_ = empty_like(like);
   dlpack::DLTensor tensor;
-  if (exchange_of(result.object_)->view(result.object_.ptr(), &tensor) != 0) throw nb::python_error();
-  result.view_ = with_address(view_of(tensor));
+  if (find_exchange(result.object_)->view(result.object_.ptr(), &tensor) != 0) throw nb::python_error();
+  result.view_ = with_address(to_view(tensor));
   return result;
 }
 
@@ -172,7 +172,7 @@ std::pair<ResultTensor, ResultTensor> ResultTensor::like_and_float32(nb::handle 
                                                                      std::span<const int64_t> float32_shape) {
   TensorView first = TensorView::contiguous(nullptr, view.dtype, shape),
              second = TensorView::contiguous(nullptr, DType::kF32, float32_shape);
-  const DlpackExchange* exchange = exchange_of(like);
+  const DlpackExchange* exchange = find_exchange(like);
   if (exchange == nullptr || first.num_elements() == 0 || second.num_elements() == 0)
     return {ResultTensor::like(like, view, shape), float32_like(like, view, float32_shape)};
   // The second tensor starts at a multiple of the alignment that kernels read rows with.
@@ -194,14 +194,15 @@ nb::object ResultTensor::take() {
   return namespace_.attr("from_dlpack")(nb::cast(ExportedTensor{*storage_}));
 }
 
-std::array<int64_t, 3> DenseLse::shape_of(int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads) {
+std::array<int64_t, 3> DenseLse::dense_shape(int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads) {
   if (seqlen_q > 1) return {num_reqs, seqlen_q, num_q_heads};
   return {num_reqs, num_q_heads, seqlen_q};
 }
 
 DenseLse::DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q,
                    int64_t num_q_heads)
-    : DenseLse(ResultTensor::float32_like(like, view, shape_of(num_reqs, seqlen_q, num_q_heads)), seqlen_q) {}
+    : DenseLse(ResultTensor::float32_like(like, view, dense_shape(num_reqs, seqlen_q, num_q_heads)),
+               seqlen_q) {}
 
 DenseLse::DenseLse(ResultTensor made, int64_t seqlen_q)
     : result_(std::move(made)), heads_are_last_(seqlen_q > 1) {

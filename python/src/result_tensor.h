@@ -62,9 +62,9 @@ class DenseLse {
  public:
   // Has the library and device of `like`, with view `view`.
   DenseLse(nb::handle like, const TensorView& view, int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
-  // Uses a float32 tensor with shape_of().
+  // Uses a float32 tensor with dense_shape().
   DenseLse(ResultTensor made, int64_t seqlen_q);
-  static std::array<int64_t, 3> shape_of(int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
+  static std::array<int64_t, 3> dense_shape(int64_t num_reqs, int64_t seqlen_q, int64_t num_q_heads);
 
   const TensorView& tokens() const { return tokens_; }  // [num_reqs * seqlen_q, num_q_heads]
   // Returns the Python object. Called once, after the tensor is written.

@@ -7,13 +7,13 @@
 namespace attend::python {
 namespace {
 
-std::array<int64_t, 3> shape_of(const TensorView& rows) {
+std::array<int64_t, 3> dense_shape(const TensorView& rows) {
   return {rows.shape[0], rows.shape[1], rows.shape[2]};
 }
 
 // Views the memory of `made` as rows of that shape, regardless of its object's shape.
 TensorView rows_over(const ResultTensor& made, const TensorView& shaped_like) {
-  return TensorView::contiguous(made.view().data, made.view().dtype, shape_of(shaped_like),
+  return TensorView::contiguous(made.view().data, made.view().dtype, dense_shape(shaped_like),
                                 shaped_like.device);
 }
 
@@ -35,7 +35,7 @@ void require_angles(const AttentionCall& call, const RotaryArguments& rotary) {
 }
 
 // As in FlashAttention, queries without a causal mask or window all have the position of the first new key.
-kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& rotary) {
+kernels::RowAngles make_angles(const AttentionCall& call, const RotaryArguments& rotary) {
   require_angles(call, rotary);
   kernels::Lengths first_position = call.source.seqlen_cached;
   if (rotary.seqlens.given()) {
@@ -54,17 +54,17 @@ kernels::RowAngles angles_of(const AttentionCall& call, const RotaryArguments& r
 
 RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_object,
                    const std::optional<RotaryArguments>& rotary, const Descales& descales) {
-  kernels::RowAngles angles = rotary.has_value() ? angles_of(call, *rotary) : kernels::RowAngles{};
-  const int64_t heads_each = call.q.shape[1] / call.kv.k.shape[2];
-  const auto scale_of = [&](const Descale& descale) {
+  kernels::RowAngles angles = rotary.has_value() ? make_angles(call, *rotary) : kernels::RowAngles{};
+  const int64_t heads_per_scale = call.q.shape[1] / call.kv.k.shape[2];
+  const auto make_scale = [&](const Descale& descale) {
     // Appended values are divided by the number that they are multiplied by when read.
     require(!descale.is_tensor() || &descale == &descales.q || !call.appends() || call.new_keys_are_scaled,
             descale.name(), " in a tensor: expected a number, since k and v are appended");
-    return descale.rows(heads_each, call.q.device);
+    return descale.rows(heads_per_scale, call.q.device);
   };
-  const kernels::RowScales q_scales{scale_of(descales.q), scale_of(descales.k)};
+  const kernels::RowScales q_scales{make_scale(descales.q), make_scale(descales.k)};
   if (!angles.cos.empty()) {
-    k_new_ = ResultTensor::like(k_new_object, call.k_new, shape_of(call.k_new));
+    k_new_ = ResultTensor::like(k_new_object, call.k_new, dense_shape(call.k_new));
     call.rope_k_new = kernels::RopeRowsArgs{.from = call.k_new,
                                             .to = rows_over(k_new_, call.k_new),
                                             .num_reqs = call.source.num_reqs,
@@ -74,7 +74,7 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
   }
   if (!angles.cos.empty() || descales.q.is_tensor() || descales.k.is_tensor()) {
     angles.same_position = !call.attention_mask.causal;
-    q_ = ResultTensor::like(q_object, call.q, shape_of(call.q));
+    q_ = ResultTensor::like(q_object, call.q, dense_shape(call.q));
     call.rope_q = kernels::RopeRowsArgs{.from = call.q,
                                         .to = rows_over(q_, call.q),
                                         .num_reqs = call.source.num_reqs,
@@ -85,12 +85,12 @@ RopeRows::RopeRows(AttentionCall& call, nb::handle q_object, nb::handle k_new_ob
   }
   if (descales.v.is_tensor()) {
     // Stays in float32 until it is scaled, so that it is rounded once.
-    out_ = ResultTensor::float32_like(q_object, call.q, shape_of(call.out));
+    out_ = ResultTensor::float32_like(q_object, call.q, dense_shape(call.out));
     call.scale_out = kernels::RopeRowsArgs{.from = rows_over(out_, call.out),
                                            .to = call.out,
                                            .num_reqs = call.source.num_reqs,
                                            .seqlens = call.source.seqlen_q,
-                                           .scales = {scale_of(descales.v)}};
+                                           .scales = {make_scale(descales.v)}};
     call.out = call.scale_out->from;
   }
 }

@@ -75,7 +75,7 @@ bool lengths_differ(const SchedulerMetadata& metadata, const AttentionCall& call
 }
 
 void require_planned_for(const SchedulerMetadata& metadata, const AttentionCall& call) {
-  const kernels::AttentionPlanLimits needed = limits_of(call, call.q.device),
+  const kernels::AttentionPlanLimits needed = make_limits(call, call.q.device),
                                      &has = metadata.workspace->limits();
   require(metadata.device == call.q.device && metadata.num_reqs == call.source.num_reqs &&
               (metadata.tokens_are_bound ? metadata.num_tokens >= needed.max_tokens

@@ -91,7 +91,7 @@ constexpr NamedDtype kByteDtypes[] = {{"uint8", dlpack::kUInt, 8},
                                       {"float8_e4m3fn", dlpack::kFloat8E4M3fn, 8}};
 constexpr NamedDtype kUint64Alone[] = {{"uint64", dlpack::kUInt, 64}};
 
-std::span<const NamedDtype> dtypes_of(Accepts accepts) {
+std::span<const NamedDtype> accepted_dtypes(Accepts accepts) {
   const std::span<const NamedDtype> floats = kFloats;
   switch (accepts) {
     case Accepts::kActivations:
@@ -111,7 +111,7 @@ std::span<const NamedDtype> dtypes_of(Accepts accepts) {
 }
 
 [[noreturn]] void reject_dtype(std::string_view name, std::string_view dtype, Accepts accepts) {
-  const std::span<const NamedDtype> dtypes = dtypes_of(accepts);
+  const std::span<const NamedDtype> dtypes = accepted_dtypes(accepts);
   std::string accepted;
   for (size_t i = 0; i < dtypes.size(); ++i) {
     if (i > 0) accepted += i + 1 == dtypes.size() ? " or " : ", ";
@@ -121,7 +121,7 @@ std::span<const NamedDtype> dtypes_of(Accepts accepts) {
 }
 
 // Returns a DLPack dtype as libraries write it: "float64", "bool", "int8".
-std::string name_of(dlpack::DataType type) {
+std::string dtype_name(dlpack::DataType type) {
   const std::string bits = std::to_string(type.bits),
                     lanes = type.lanes == 1 ? "" : "x" + std::to_string(type.lanes);
   switch (type.code) {
@@ -145,26 +145,26 @@ std::string name_of(dlpack::DataType type) {
 }
 
 void require_accepted(std::string_view name, dlpack::DataType type, Accepts accepts) {
-  for (const NamedDtype& dtype : dtypes_of(accepts))
+  for (const NamedDtype& dtype : accepted_dtypes(accepts))
     if (dtype.code == type.code && dtype.bits == type.bits && type.lanes == 1) return;
-  reject_dtype(name, name_of(type), accepts);
+  reject_dtype(name, dtype_name(type), accepts);
 }
 
 // Checks numpy's name of the dtype, since some dtypes of ml_dtypes cannot be exported.
-void require_accepted_of_numpy(std::string_view name, nb::handle array, Accepts accepts) {
+void require_accepted_numpy_dtype(std::string_view name, nb::handle array, Accepts accepts) {
   const nb::object dtype_object = array.attr("dtype");
   const auto given = nb::cast<std::string>(dtype_object.attr("name"));
   if (!nb::cast<bool>(dtype_object.attr("isnative")))
     reject_dtype(name, given + " in another byte order than the machine's", accepts);
-  for (const NamedDtype& dtype : dtypes_of(accepts))
+  for (const NamedDtype& dtype : accepted_dtypes(accepts))
     if (dtype.name == given) return;
   reject_dtype(name, given, accepts);
 }
 
-// Like view_of(), with errors that name the argument.
+// Like to_view(), with errors that name the argument.
 TensorView named_view(std::string_view name, const dlpack::DLTensor& tensor) {
   try {
-    return with_address(view_of(tensor));
+    return with_address(to_view(tensor));
   } catch (const Error& error) {
     fail(error.code(), name, ": ", error.what());
   }
@@ -172,11 +172,13 @@ TensorView named_view(std::string_view name, const dlpack::DLTensor& tensor) {
 
 }  // namespace
 
-std::string module_of(nb::handle object) { return nb::cast<std::string>(object.type().attr("__module__")); }
+std::string module_name(nb::handle object) { return nb::cast<std::string>(object.type().attr("__module__")); }
 
-bool is_numpy(nb::handle object) { return exchange_of(object) == nullptr && module_of(object) == "numpy"; }
+bool is_numpy(nb::handle object) {
+  return find_exchange(object) == nullptr && module_name(object) == "numpy";
+}
 
-const DlpackExchange* exchange_of(nb::handle object) {
+const DlpackExchange* find_exchange(nb::handle object) {
   // Cached per type, since a program may pass thousands of tensors per second.
   static PyTypeObject* known_type = nullptr;
   static const DlpackExchange* known = nullptr;
@@ -196,7 +198,7 @@ const DlpackExchange* exchange_of(nb::handle object) {
 
 TensorArgument::TensorArgument(std::string_view name, nb::handle object, Accepts accepts, Access access) {
   if (object.is_none()) return;
-  if (const DlpackExchange* exchange = exchange_of(object)) {
+  if (const DlpackExchange* exchange = find_exchange(object)) {
     dlpack::DLTensor tensor;
     if (may_require_grad(accepts) && requires_grad(object)) reject_recorded(name);
     if (exchange->view(object.ptr(), &tensor) != 0) {
@@ -214,21 +216,21 @@ void TensorArgument::read_capsule(std::string_view name, nb::handle object, Acce
   if (!nb::hasattr(object, "__dlpack__"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
          ": expected a tensor (torch, numpy, jax, or another type with __dlpack__)");
-  if (module_of(object).starts_with("numpy.ma"))
+  if (module_name(object).starts_with("numpy.ma"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object), ": expected an unmasked array");
-  if (access == Access::kWrite && module_of(object).starts_with("jax"))
+  if (access == Access::kWrite && module_name(object).starts_with("jax"))
     fail(ErrorCode::kInvalidArgument, name, ": ", described_type(object),
          " is immutable: expected a writable tensor");
   const ForeignDtype* foreign = foreign_dtype(object);
-  const bool of_numpy = is_numpy(object);
-  if (of_numpy) require_accepted_of_numpy(name, object, accepts);
+  const bool is_numpy_array = is_numpy(object);
+  if (is_numpy_array) require_accepted_numpy_dtype(name, object, accepts);
   const auto view_named = [&](const dlpack::DLTensor& tensor) {
     if (foreign == nullptr) require_accepted(name, tensor.dtype, accepts);
     return named_view(name, tensor);
   };
   nb::object exported = foreign == nullptr ? nb::borrow(object) : object.attr("view")(foreign->bits);
   // Tensor of a torch version without exchange functions, which does not export one that requires grad.
-  if (may_require_grad(accepts) && !of_numpy && requires_grad(object)) {
+  if (may_require_grad(accepts) && !is_numpy_array && requires_grad(object)) {
     reject_recorded(name);
     exported = object.attr("detach")();
   }
@@ -263,7 +265,8 @@ TensorView with_address(TensorView view) {
 bool is_number(nb::handle object) {
   if (PyLong_Check(object.ptr())) return !PyBool_Check(object.ptr());
   // Some tensors also support the index protocol.
-  return PyIndex_Check(object.ptr()) && exchange_of(object) == nullptr && !nb::hasattr(object, "__dlpack__");
+  return PyIndex_Check(object.ptr()) && find_exchange(object) == nullptr &&
+         !nb::hasattr(object, "__dlpack__");
 }
 
 // Formatting the value costs more than reading the other numbers of a call, so it is done only for the
@@ -310,9 +313,9 @@ View<const int32_t> int32_vector(std::string_view name, const TensorArgument& te
   return {static_cast<const int32_t*>(view.data), static_cast<size_t>(view.shape[0])};
 }
 
-Stream stream_of(nb::handle object, Device device) {
+Stream current_stream(nb::handle object, Device device) {
   if (device.type == DeviceType::kCpu) return {device, nullptr};
-  const DlpackExchange* exchange = exchange_of(object);
+  const DlpackExchange* exchange = find_exchange(object);
   if (exchange == nullptr || exchange->current_stream == nullptr)
     fail(ErrorCode::kUnsupported, described_type(object), " on ", device,
          ": GPU tensors require a library that reports its stream through DLPack's C exchange functions "

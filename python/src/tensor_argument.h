@@ -29,10 +29,10 @@ enum class Accepts {
 };
 
 // Returns the exchange functions of the object's type; null without version 1.
-const DlpackExchange* exchange_of(nb::handle object);
+const DlpackExchange* find_exchange(nb::handle object);
 
 // Returns the module of the object's type: "numpy", "jaxlib._jax", ...
-std::string module_of(nb::handle object);
+std::string module_name(nb::handle object);
 bool is_numpy(nb::handle object);
 
 // View of a tensor of any library. The memory is valid during the lifetime of this and the Python object.
@@ -87,6 +87,6 @@ View<const int32_t> int32_vector(std::string_view name, const TensorArgument& te
 
 // Returns the stream for work on the object's memory: the current stream of its library. Throws
 // Error(kUnsupported) for a GPU tensor of a library that does not report it.
-Stream stream_of(nb::handle object, Device device);
+Stream current_stream(nb::handle object, Device device);
 
 }  // namespace attend::python

@@ -46,7 +46,7 @@ bool torch_gives_memory_back() {
 // torch does for its own tensors.
 template <class Make>
 auto allocated(const Make& make) {
-  const cuda::CaptureTolerance tolerance;
+  const cuda::RelaxedCapture tolerance;
   try {
     return make();
   } catch (const Error& error) {
@@ -69,7 +69,7 @@ Workspace& Workspaces::find_for(AttentionCall& call, const Stream& stream) {
 }
 
 Workspace& Workspaces::find(const AttentionCall& call, const Stream& stream) {
-  const kernels::AttentionPlanLimits needed = limits_of(call, stream.device);
+  const kernels::AttentionPlanLimits needed = make_limits(call, stream.device);
   kernels::AttentionPlanLimits limits = needed;
   int64_t num_new_tokens = call.num_new_tokens();
   // The last one is the largest.
@@ -118,7 +118,7 @@ void Workspaces::free_multi_stream_workspaces() {
   const auto kept = std::partition(free_.begin(), free_.end(),
                                    [](const Entry& entry) { return !entry.workspace->on_several_streams(); });
   if (kept == free_.end()) return;
-  const cuda::CaptureTolerance tolerance;
+  const cuda::RelaxedCapture tolerance;
   free_.erase(kept, free_.end());
 }
 
@@ -130,7 +130,7 @@ int Workspaces::num_workers(int64_t most, Device device) {
     const auto index = static_cast<size_t>(device.index);
     if (num_sms_.size() <= index) num_sms_.resize(index + 1);
     if (num_sms_[index] == 0) {
-      const cuda::CaptureTolerance tolerance;
+      const cuda::RelaxedCapture tolerance;
       num_sms_[index] = cuda::device_info(device).num_sms;
     }
     all = num_sms_[index];
@@ -166,8 +166,8 @@ View<const int32_t> Workspaces::progression(int32_t first, int32_t step, int cou
     if (entry.first == first && entry.step == step && entry.values.view().device == device &&
         entry.values.shape(0) >= count)
       return beginning(entry.values);
-  const bool is_of_decode = first == 0 && step <= kDecodeSeqlenQ;
-  if (progressions_.size() >= kMost && !is_of_decode) return {};
+  const bool is_decode_progression = first == 0 && step <= kDecodeSeqlenQ;
+  if (progressions_.size() >= kMost && !is_decode_progression) return {};
   const Tensor values = Tensor::empty({next_size(count)}, DType::kI32);
   for (int32_t i = 0; i < values.shape(0); ++i)
     // Entries after `count` are only read by other calls, which have int indices.
@@ -179,7 +179,7 @@ View<const int32_t> Workspaces::progression(int32_t first, int32_t step, int cou
 void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
   if (stream.device.type == DeviceType::kCpu) {
     check_on_host(call);
-    Workspace workspace(limits_of(call, stream.device), call.num_new_tokens(), stream.device);
+    Workspace workspace(make_limits(call, stream.device), call.num_new_tokens(), stream.device);
     return workspace.plan_and_attend(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);
@@ -189,7 +189,7 @@ void run(AttentionCall& call, Workspaces& workspaces, Stream stream) {
 void append(AttentionCall& call, Workspaces& workspaces, Stream stream) {
   if (stream.device.type == DeviceType::kCpu) {
     check_on_host(call);
-    return Workspace(limits_of(call, stream.device), call.num_new_tokens(), stream.device)
+    return Workspace(make_limits(call, stream.device), call.num_new_tokens(), stream.device)
         .place_keys(call, stream);
   }
   const cuda::DeviceScope scope(stream.device);

@@ -6,7 +6,7 @@
 namespace attend::test {
 namespace {
 
-bool takes(const Capability& can, HeadDims dims) {
+bool supports_head_dims(const Capability& can, HeadDims dims) {
   const bool within = dims.qk <= can.head_dims.qk && dims.v <= can.head_dims.v;
   const bool multiples = dims.qk % 8 == 0 && dims.v % 8 == 0;
   switch (can.head_dim_rule) {
@@ -20,11 +20,11 @@ bool takes(const Capability& can, HeadDims dims) {
   return false;
 }
 
-bool takes_page_size(const Capability& can, const Requirement& needs, int size) {
+bool supports_page_size(const Capability& can, const Requirement& needs, int size) {
   const bool tree = needs.speculation == Speculation::kTree;
   return can.page_sizes.contains(size) && (!tree || can.tree_page_sizes.contains(size)) &&
          (!tree || !needs.window || can.window_tree_page_sizes.contains(size)) &&
-         (needs.q_heads_per_kv != 1 || can.ungrouped_page_sizes.contains(size));
+         (needs.q_heads_per_kv != 1 || can.no_gqa_page_sizes.contains(size));
 }
 
 // Removes a condition: "page_size 16 with draft trees" -> "page_size 16".
@@ -53,7 +53,7 @@ std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, cons
   limit(!runs_on.empty(), kind);
   limit(runs_on.empty() || over_cpu_kernels || runs_on.contains(hardware.architecture),
         std::string(to_string(hardware.architecture)));
-  limit(takes(can, needs.head_dims),
+  limit(supports_head_dims(can, needs.head_dims),
         "head dims " + std::to_string(needs.head_dims.qk) + "/" + std::to_string(needs.head_dims.v));
   limit(can.num_q_heads == std::array<int, 2>{} || std::ranges::count(can.num_q_heads, needs.num_q_heads) > 0,
         std::to_string(needs.num_q_heads) + " query heads");
@@ -75,7 +75,7 @@ std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, cons
             (over_cpu_kernels && !can.deterministic.empty()),
         "deterministic inference");
   limit(phase == Phase::kPrefill || !needs.graphs || can.graphs, "CUDA graphs");
-  if (page_size) limit(takes_page_size(can, needs, *page_size), "page_size " + std::to_string(*page_size));
+  if (page_size) limit(supports_page_size(can, needs, *page_size), "page_size " + std::to_string(*page_size));
   return broken;
 }
 

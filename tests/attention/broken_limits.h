@@ -11,7 +11,7 @@
 namespace attend::test {
 
 // Limits of `entry` that a requirement exceeds, in the words that start a reason: "sliding window",
-// "page_size 16", "hopper". Empty: the backend can serve. `is_requested_by_name` as in reasons_against().
+// "page_size 16", "hopper". Empty: the backend can serve. `is_requested_by_name` as in rejection_reasons().
 std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, const Requirement& needs,
                                     const Hardware& hardware, std::optional<int> page_size,
                                     bool is_requested_by_name);

@@ -35,7 +35,7 @@ TEST(PageSizes, SatisfyEveryConditionOfARequirement) {
   const Capability can{.page_sizes = {1, 16, 64, 128},
                        .tree_page_sizes = {1, 16, 64},
                        .window_tree_page_sizes = {1, 64, 128},
-                       .ungrouped_page_sizes = {16, 64, 128}};
+                       .no_gqa_page_sizes = {16, 64, 128}};
   Requirement needs{.q_heads_per_kv = 4};
   EXPECT_EQ(page_sizes_for(can, needs), PageSizes({1, 16, 64, 128}));
   needs.window = true;

@@ -41,7 +41,7 @@ Capability any_capability() {
                  .page_sizes = any_page_sizes(),
                  .tree_page_sizes = any_page_sizes(),
                  .window_tree_page_sizes = any_page_sizes(),
-                 .ungrouped_page_sizes = any_page_sizes(),
+                 .no_gqa_page_sizes = any_page_sizes(),
                  .dtypes = mostly() ? Set<DType>{DType::kBF16, DType::kF16} : Set<DType>{DType::kF16},
                  .kv_dtypes = mostly() ? Set<DType>{DType::kBF16, DType::kF8E4M3} : Set<DType>{DType::kBF16}};
   can.preferred_page_size = mostly() ? 0 : 64;

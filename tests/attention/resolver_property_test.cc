@@ -86,8 +86,8 @@ RC_GTEST_PROP(ReasonsAgainstProperty, NamesExactlyTheExceededLimits, ()) {
   for (const BackendEntry& entry : problem.table)
     for (const Phase phase : kPhases)
       for (const bool is_requested_by_name : {false, true}) {
-        const auto reasons = reasons_against(entry, phase, problem.needs, problem.hardware,
-                                             problem.options.page_size, is_requested_by_name);
+        const auto reasons = rejection_reasons(entry, phase, problem.needs, problem.hardware,
+                                               problem.options.page_size, is_requested_by_name);
         RC_ASSERT(limits_named(reasons, entry.name, phase) ==
                   broken_limits(entry, phase, problem.needs, problem.hardware, problem.options.page_size,
                                 is_requested_by_name));
@@ -181,7 +181,7 @@ RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonIfNoBackendCanServe, ()) {
     resolve(problem.needs, problem.hardware, problem.options, problem.table);
   } catch (const Error& error) {
     const std::string message = error.what();
-    const bool of_page_sizes = message.starts_with("no page size serves both phases");
+    const bool of_page_sizes = message.starts_with("no page size is supported in both phases");
     RC_CLASSIFY(!of_page_sizes, "gave up");
     for (const BackendEntry& entry : problem.table)
       for (const Phase phase : kPhases)

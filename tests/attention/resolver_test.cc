@@ -44,7 +44,7 @@ TEST(Resolver, ChoosesTheFirstPreferredBackendThatCanServe) {
   const Resolution other = resolve(sinks, kHopperMachine, {}, table);
   EXPECT_EQ(other.prefill->name, "triton");
   EXPECT_EQ(other.page_size, kDefaultPageSize);
-  EXPECT_EQ(other.why, "triton: first choice for hopper that can serve this");
+  EXPECT_EQ(other.why, "triton: first choice for hopper that supports this model");
 }
 
 TEST(Resolver, FallsBackToAnUnlistedBackend) {
@@ -53,7 +53,7 @@ TEST(Resolver, FallsBackToAnUnlistedBackend) {
   table[0].name = "newcomer";
   const Resolution resolution = resolve(kMhaModel, kHopperMachine, {}, table);
   EXPECT_EQ(resolution.prefill->name, "newcomer");
-  EXPECT_EQ(resolution.why, "newcomer: none of the usual choices for hopper will do");
+  EXPECT_EQ(resolution.why, "newcomer: no preferred backend for hopper supports this model");
 }
 
 TEST(Resolver, ReturnsTheRequestedBackendByNameOrAlias) {
@@ -63,7 +63,7 @@ TEST(Resolver, ReturnsTheRequestedBackendByNameOrAlias) {
         resolve(kMhaModel, kHopperMachine, {.attention_backend = std::string(name)}, table);
     EXPECT_EQ(resolution.prefill->name, "triton");
     EXPECT_EQ(resolution.decode->name, "triton");
-    EXPECT_EQ(resolution.why, "triton: asked for");
+    EXPECT_EQ(resolution.why, "triton: requested");
   }
 }
 
@@ -75,7 +75,7 @@ TEST(Resolver, PhaseOptionOverridesTheBackendOfBothPhases) {
   EXPECT_EQ(resolution.prefill->name, "triton");
   EXPECT_EQ(resolution.decode->name, "fa3");
   EXPECT_EQ(resolution.page_size, 1);
-  EXPECT_EQ(resolution.why, "triton: asked for (prefill); fa3: asked for (decode)");
+  EXPECT_EQ(resolution.why, "triton: requested (prefill); fa3: requested (decode)");
 }
 
 TEST(Resolver, ListsKnownNamesForAnUnknownName) {
@@ -106,8 +106,9 @@ TEST(Resolver, RejectsAPairWithoutACommonPageSize) {
   const Failure pair =
       failure(kMhaModel, kHopperMachine, {.prefill_backend = "fa3", .decode_backend = "triton"}, table);
   EXPECT_EQ(pair.code, ErrorCode::kUnsupported);
-  EXPECT_EQ(pair.message,
-            "no page size serves both phases: fa3 needs 1, 128 (prefill), triton needs 16, 64 (decode)");
+  EXPECT_EQ(
+      pair.message,
+      "no page size is supported in both phases: fa3 needs 1, 128 (prefill), triton needs 16, 64 (decode)");
 }
 
 TEST(Resolver, NeverChangesTheRequestedPageSize) {
@@ -137,18 +138,18 @@ TEST(Resolver, ChoosesPrefillForADecodeOnlyBackend) {
   EXPECT_EQ(resolution.prefill->name, "triton");
   EXPECT_EQ(resolution.decode->name, "flashmla");
   EXPECT_EQ(resolution.page_size, 64);
-  EXPECT_EQ(
-      resolution.why,
-      "triton: first choice for hopper that can serve this; flashmla has no prefill (prefill); flashmla: "
-      "asked for (decode)");
+  EXPECT_EQ(resolution.why,
+            "triton: first choice for hopper that supports this model; flashmla has no prefill (prefill); "
+            "flashmla: "
+            "requested (decode)");
 }
 
 TEST(Resolver, RejectsAnUnusedDecodeOnlyBackend) {
   EXPECT_EQ(failure(kMlaModel, kHopperMachine, {.attention_backend = "flashmla", .decode_backend = "triton"})
                 .message,
-            "MLA: flashmla only decodes (prefill)");
+            "MLA: flashmla supports decode only (prefill)");
   EXPECT_EQ(failure(kMlaModel, kHopperMachine, {.prefill_backend = "flashmla"}).message,
-            "MLA: flashmla only decodes (prefill)");
+            "MLA: flashmla supports decode only (prefill)");
 }
 
 TEST(Resolver, CollectsTheReasonsOfBothPhases) {
@@ -165,12 +166,12 @@ TEST(Resolver, RunsAnyContractOnACpuOnRequest) {
   const Resolution asked = resolve(kMhaModel, kCpuMachine, {.attention_backend = "fa3"}, table);
   EXPECT_EQ(asked.prefill->name, "fa3");
   EXPECT_EQ(asked.page_size, 128);
-  EXPECT_EQ(asked.why, "fa3: asked for; its contract runs over the CPU kernels");
+  EXPECT_EQ(asked.why, "fa3: requested; its contract runs over the CPU kernels");
 }
 
 TEST(Resolver, KeepsAContractsLimitsOnACpu) {
   EXPECT_EQ(failure(kMhaModel, kCpuMachine, {.attention_backend = "flashmla"}).message,
-            "MHA: flashmla serves MLA only (prefill); MHA: flashmla serves MLA only (decode)");
+            "MHA: flashmla supports MLA only (prefill); MHA: flashmla supports MLA only (decode)");
   EXPECT_EQ(failure(kMhaModel, kCpuMachine, {.decode_backend = "fa3", .page_size = 16}).message,
             "page_size 16: fa3 needs 1, 128 (decode)");
 }
@@ -201,13 +202,13 @@ TEST(Resolver, ListsEveryReasonIfNoBackendCanServe) {
   needs.sinks = true;
   const Failure nobody = failure(needs, kHopperMachine, {});
   EXPECT_EQ(nobody.code, ErrorCode::kUnsupported);
-  EXPECT_THAT(nobody.message, HasSubstr("no attention backend serves this model on hopper:"));
+  EXPECT_THAT(nobody.message, HasSubstr("no attention backend supports this model on hopper:"));
   for (std::string_view phase : {"(prefill)", "(decode)"})
     for (const char* reason :
-         {"hopper: cpu runs MHA on cpu ", "head dims 512/512: cpu takes multiples of 8 up to 256/256 ",
-          "head dims 512/512: triton takes multiples of 8 up to 256/256 ",
-          "head dims 512/512: fa3 takes multiples of 8 up to 256/256 ", "attention sinks: fa3 has none ",
-          "MHA: flashmla serves MLA only "})
+         {"hopper: cpu runs MHA on cpu ", "head dims 512/512: cpu supports multiples of 8 up to 256/256 ",
+          "head dims 512/512: triton supports multiples of 8 up to 256/256 ",
+          "head dims 512/512: fa3 supports multiples of 8 up to 256/256 ",
+          "attention sinks: fa3 does not support this ", "MHA: flashmla supports MLA only "})
       EXPECT_THAT(nobody.message, HasSubstr(reason + std::string(phase)));
 }
 
@@ -215,9 +216,9 @@ TEST(Resolver, RequiresGraphSupportForDecodeOnly) {
   Requirement needs = kMhaModel;
   needs.graphs = true;
   const auto table = small_table();
-  EXPECT_THAT(reasons_against(table[0], Phase::kDecode, needs, kCpuMachine, {}, true),
-              ElementsAre("CUDA graphs: cpu can not be captured (decode)"));
-  EXPECT_THAT(reasons_against(table[0], Phase::kPrefill, needs, kCpuMachine, {}, true), ElementsAre());
+  EXPECT_THAT(rejection_reasons(table[0], Phase::kDecode, needs, kCpuMachine, {}, true),
+              ElementsAre("CUDA graphs: cpu does not support this (decode)"));
+  EXPECT_THAT(rejection_reasons(table[0], Phase::kPrefill, needs, kCpuMachine, {}, true), ElementsAre());
 }
 
 // One line per field of Capability: a backend that lacks it, a model that requires it, and the reason.
@@ -235,63 +236,64 @@ TEST(ReasonsAgainst, NamesEveryExceededLimit) {
   const Case cases[] = {
       {[](Capability& can) { can.decode = {Architecture::kAmpere}; }, [](Requirement&) {},
        "hopper: x runs MHA on ampere (decode)"},
-      {[](Capability& can) { can.decode = {}; }, [](Requirement&) {}, "MHA: x only prefills (decode)"},
+      {[](Capability& can) { can.decode = {}; }, [](Requirement&) {},
+       "MHA: x supports prefill only (decode)"},
       {[](Capability& can) {
          can.head_dims = {96, 96};
        },
-       [](Requirement&) {}, "head dims 128/128: x takes multiples of 8 up to 96/96 (decode)"},
+       [](Requirement&) {}, "head dims 128/128: x supports multiples of 8 up to 96/96 (decode)"},
       {[](Capability&) {},
        [](Requirement& needs) {
          needs.head_dims = {100, 100};
        },
-       "head dims 100/100: x takes multiples of 8 up to 256/256 (decode)"},
+       "head dims 100/100: x supports multiples of 8 up to 256/256 (decode)"},
       {[](Capability& can) { can.head_dim_rule = HeadDimRule::kEqualUpTo; },
        [](Requirement& needs) {
          needs.head_dims = {192, 128};
        },
-       "head dims 192/128: x takes equal multiples of 8 up to 256 (decode)"},
+       "head dims 192/128: x supports equal multiples of 8 up to 256 (decode)"},
       {[](Capability& can) { can.head_dim_rule = HeadDimRule::kExactly; }, [](Requirement&) {},
-       "head dims 128/128: x takes 256/256 (decode)"},
+       "head dims 128/128: x supports 256/256 (decode)"},
       {[](Capability& can) {
          can.num_q_heads = {16, 128};
        },
-       [](Requirement&) {}, "32 query heads: x has 16 and 128 (decode)"},
+       [](Requirement&) {}, "32 query heads: x supports 16 and 128 (decode)"},
       {[](Capability& can) { can.dtypes = {DType::kF16}; }, [](Requirement&) {},
-       "dtype bfloat16: x has float16 (decode)"},
+       "dtype bfloat16: x supports float16 (decode)"},
       {[](Capability&) {}, [](Requirement& needs) { needs.kv_dtype = DType::kF8E5M2; },
-       "kv_cache_dtype fp8_e5m2: x has float16, bfloat16 (decode)"},
+       "kv_cache_dtype fp8_e5m2: x supports float16, bfloat16 (decode)"},
       {[](Capability& can) { can.kv_scales = false; }, [](Requirement& needs) { needs.kv_scales = true; },
-       "KV scales: x has none (decode)"},
+       "KV scales: x does not support this (decode)"},
       {[](Capability& can) { can.window = false; }, [](Requirement& needs) { needs.window = true; },
-       "sliding window: x has none (decode)"},
+       "sliding window: x does not support this (decode)"},
       {[](Capability& can) { can.chunk = false; }, [](Requirement& needs) { needs.chunk = true; },
-       "chunked local attention: x has none (decode)"},
+       "chunked local attention: x does not support this (decode)"},
       {[](Capability& can) { can.logit_cap = false; }, [](Requirement& needs) { needs.logit_cap = true; },
-       "logit cap: x has none (decode)"},
+       "logit cap: x does not support this (decode)"},
       {[](Capability& can) { can.sinks = false; }, [](Requirement& needs) { needs.sinks = true; },
-       "attention sinks: x has none (decode)"},
+       "attention sinks: x does not support this (decode)"},
       {[](Capability& can) { can.cross = false; }, [](Requirement& needs) { needs.cross = true; },
-       "cross attention: x has none (decode)"},
+       "cross attention: x does not support this (decode)"},
       {[](Capability& can) { can.cross_with_window = false; },
        [](Requirement& needs) { needs.cross = needs.window = true; },
-       "cross attention and a sliding window: x has one or the other (decode)"},
+       "cross attention and a sliding window: x supports only one of them (decode)"},
       {[](Capability& can) { can.bidirectional = false; },
        [](Requirement& needs) { needs.bidirectional = true; },
-       "bidirectional attention: x has none (decode)"},
+       "bidirectional attention: x does not support this (decode)"},
       {[](Capability& can) { can.speculation = Speculation::kChain; },
        [](Requirement& needs) { needs.speculation = Speculation::kTree; },
-       "draft tree: x takes chain (decode)"},
+       "draft tree: x supports chain (decode)"},
       {[](Capability& can) { can.speculation = Speculation::kNone; },
        [](Requirement& needs) { needs.speculation = Speculation::kChain; },
-       "draft chain: x takes none (decode)"},
+       "draft chain: x supports none (decode)"},
       {[](Capability& can) { can.deterministic = {}; },
        [](Requirement& needs) { needs.deterministic = true; },
-       "deterministic inference: x has none (decode)"},
+       "deterministic inference: x does not support this (decode)"},
       {[](Capability& can) { can.deterministic = {Architecture::kBlackwell}; },
        [](Requirement& needs) { needs.deterministic = true; },
-       "deterministic inference on hopper: x has it for MHA on blackwell (decode)"},
+       "deterministic inference on hopper: x supports it for MHA on blackwell (decode)"},
       {[](Capability& can) { can.graphs = false; }, [](Requirement& needs) { needs.graphs = true; },
-       "CUDA graphs: x can not be captured (decode)"},
+       "CUDA graphs: x does not support this (decode)"},
       {[](Capability& can) { can.page_sizes = {64}; }, [](Requirement&) {},
        "page_size 16: x needs 64 (decode)"},
       {[](Capability& can) { can.tree_page_sizes = {1}; },
@@ -300,7 +302,7 @@ TEST(ReasonsAgainst, NamesEveryExceededLimit) {
       {[](Capability& can) { can.window_tree_page_sizes = {1}; },
        [](Requirement& needs) { needs.speculation = Speculation::kTree, needs.window = true; },
        "page_size 16 with draft trees and a sliding window: x needs 1 (decode)"},
-      {[](Capability& can) { can.ungrouped_page_sizes = {64}; },
+      {[](Capability& can) { can.no_gqa_page_sizes = {64}; },
        [](Requirement& needs) { needs.q_heads_per_kv = 1; },
        "page_size 16 with one query head per KV head: x needs 64 (decode)"}};
   for (const Case& one : cases) {
@@ -308,11 +310,11 @@ TEST(ReasonsAgainst, NamesEveryExceededLimit) {
     Requirement needs = kMhaModel;
     one.want(needs);
     one.limit(entry.mha);
-    EXPECT_THAT(reasons_against(entry, Phase::kDecode, needs, kHopperMachine, 16, false),
+    EXPECT_THAT(rejection_reasons(entry, Phase::kDecode, needs, kHopperMachine, 16, false),
                 ElementsAre(one.reason));
     if (const BackendEntry able{.name = "x", .mha = everything};
         needs.kv_dtype == DType::kBF16 && needs.head_dims.qk % 8 == 0) {
-      EXPECT_THAT(reasons_against(able, Phase::kDecode, needs, kHopperMachine, 16, false), ElementsAre())
+      EXPECT_THAT(rejection_reasons(able, Phase::kDecode, needs, kHopperMachine, 16, false), ElementsAre())
           << one.reason;
     }
   }

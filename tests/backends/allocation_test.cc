@@ -43,7 +43,7 @@ TEST(Allocation, IsCounted) {
 
 TEST(Allocation, DoesNotHappenInAStep) {
   for (const BackendEntry& entry : backend_table()) {
-    if (entry.name == kReference || !entry.mha.served()) continue;
+    if (entry.name == kReference || !entry.mha.supports_any_phase()) continue;
     const int page_size = entry.mha.page_sizes.contains(4) ? 4 : 128;
     SmallModel model(windowed_and_full_layers(), {900, 40, 40}, page_size);
     const auto backend = model.create(entry.name);
@@ -57,7 +57,7 @@ TEST(Allocation, DoesNotHappenInAStep) {
 
 TEST(Allocation, DoesNotHappenInAnMlaStep) {
   for (const BackendEntry& entry : backend_table()) {
-    if (entry.name == kReference || !entry.mla.served()) continue;
+    if (entry.name == kReference || !entry.mla.supports_any_phase()) continue;
     const AttentionCase c{.requests = {{1, 90}, {1, 300}},
                           .num_q_heads = 16,
                           .num_kv_heads = 1,
@@ -90,7 +90,7 @@ constexpr int64_t kBookkeepingBytes = 8192;
 
 TEST(Workspace, EqualsWhatCreateAllocates) {
   for (const BackendEntry& entry : backend_table()) {
-    if (!entry.mha.served()) continue;
+    if (!entry.mha.supports_any_phase()) continue;
     const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/true);
     for (bool deterministic : {false, true}) {
       const auto reported = static_cast<int64_t>(entry.workspace_bytes(model.config(deterministic)));
@@ -103,7 +103,7 @@ TEST(Workspace, EqualsWhatCreateAllocates) {
 
 TEST(Workspace, IsAnUpperBoundIfWindowLayersHaveNoSeparateHalf) {
   for (const BackendEntry& entry : backend_table()) {
-    if (!entry.mha.served()) continue;
+    if (!entry.mha.supports_any_phase()) continue;
     const SmallModel model(windowed_and_full_layers(), {4096, 4096, 300}, 4, /*halves=*/false);
     EXPECT_LE(created_bytes(model, entry, false),
               static_cast<int64_t>(entry.workspace_bytes(model.config())) + kBookkeepingBytes)

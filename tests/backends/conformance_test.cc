@@ -49,16 +49,16 @@ struct Trial {
   Requirement requirement() const { return requirement_of_case(spec, mode, deterministic); }
   std::vector<std::string> rejections_by(const BackendEntry& entry) const {
     const Requirement needs = requirement();
-    return reasons_against(entry, to_phase(mode), needs, hardware_for(entry, needs.kind, device),
-                           spec.page_size,
-                           /*is_requested_by_name=*/true);
+    return rejection_reasons(entry, to_phase(mode), needs, hardware_for(entry, needs.kind, device),
+                             spec.page_size,
+                             /*is_requested_by_name=*/true);
   }
 };
 
 // CPU-only rows do not run on GPUs.
 bool runs_on(const BackendEntry& entry, KvKind kind, Device device) {
   const Capability& can = entry.capability(kind);
-  if (device == kCpu || !can.served()) return can.served();
+  if (device == kCpu || !can.supports_any_phase()) return can.supports_any_phase();
   const Architecture architecture = hardware_for(entry, kind, device).architecture;
   return can.prefill.contains(architecture) || can.decode.contains(architecture);
 }
@@ -90,7 +90,7 @@ void limit_to_decode(AttentionCase& c) {
 // backend must reject what is left (cross attention, a dtype).
 Trial within_limits(Trial trial, const BackendEntry& entry, size_t case_idx) {
   const Capability& can = entry.capability(trial.requirement().kind);
-  if (!can.served()) return trial;
+  if (!can.supports_any_phase()) return trial;
   AttentionCase& c = trial.spec;
   if (!can.window) c.window_left = -1;
   if (!can.window || !can.bidirectional) c.window_right = 0;

@@ -75,26 +75,28 @@ TEST(Rejection, NamesTheUnsupportedKindOfKv) {
       {{kBlackwell,
         llama(),
         {.attention_backend = "trtllm_mla"},
-        "MHA: trtllm_mla serves MLA only (prefill)"},
-       {kHopper, llama(), {.attention_backend = "flashmla"}, "MHA: flashmla serves MLA only (decode)"},
+        "MHA: trtllm_mla supports MLA only (prefill)"},
+       {kHopper, llama(), {.attention_backend = "flashmla"}, "MHA: flashmla supports MLA only (decode)"},
        {kBlackwell,
         deepseek_v3(),
         {.attention_backend = "trtllm_mha"},
-        "MLA: trtllm_mha serves MHA only (decode)"}});
+        "MLA: trtllm_mha supports MHA only (decode)"}});
 }
 
 TEST(Rejection, NamesAnUnsupportedPhase) {
-  expect_errors(
-      {{kHopper, deepseek_v3(), {.prefill_backend = "flashmla"}, "MLA: flashmla only decodes (prefill)"},
-       {kBlackwell,
-        deepseek_v3(),
-        {.prefill_backend = "cutlass_mla"},
-        "MLA: cutlass_mla only decodes (prefill)"},
-       // If cutlass_mla were chosen for prefill, its request for decode would be lost.
-       {kBlackwell,
-        deepseek_v3(),
-        {.attention_backend = "cutlass_mla", .decode_backend = "trtllm_mla"},
-        "MLA: cutlass_mla only decodes (prefill)"}});
+  expect_errors({{kHopper,
+                  deepseek_v3(),
+                  {.prefill_backend = "flashmla"},
+                  "MLA: flashmla supports decode only (prefill)"},
+                 {kBlackwell,
+                  deepseek_v3(),
+                  {.prefill_backend = "cutlass_mla"},
+                  "MLA: cutlass_mla supports decode only (prefill)"},
+                 // If cutlass_mla were chosen for prefill, its request for decode would be lost.
+                 {kBlackwell,
+                  deepseek_v3(),
+                  {.attention_backend = "cutlass_mla", .decode_backend = "trtllm_mla"},
+                  "MLA: cutlass_mla supports decode only (prefill)"}});
 }
 
 TEST(Rejection, NamesAnUnsupportedPageSize) {
@@ -130,19 +132,21 @@ TEST(Rejection, NamesAnUnsupportedPageSize) {
 
 TEST(Rejection, NamesPhasesWithoutACommonPageSize) {
   // SGLang's rules overwrite the page size one after another, and the last one applies even if it is wrong.
-  expect_errors(
-      {{kBlackwell,
-        llama2(),
-        {.prefill_backend = "fa4", .decode_backend = "trtllm_mha"},
-        "no page size serves both phases: fa4 needs 1, 128 (prefill), trtllm_mha needs 16, 32, 64 (decode)"},
-       {kBlackwell,
-        deepseek_v3(),
-        {.prefill_backend = "trtllm_mla", .decode_backend = "cutlass_mla"},
-        "no page size serves both phases: trtllm_mla needs 32, 64 (prefill), cutlass_mla needs 128 (decode)"},
-       {kBlackwell,
-        deepseek_v3(),
-        {.prefill_backend = "fa4", .decode_backend = "trtllm_mla"},
-        "no page size serves both phases: fa4 needs 1 (prefill), trtllm_mla needs 32, 64 (decode)"}});
+  expect_errors({{kBlackwell,
+                  llama2(),
+                  {.prefill_backend = "fa4", .decode_backend = "trtllm_mha"},
+                  "no page size is supported in both phases: fa4 needs 1, 128 (prefill), trtllm_mha needs "
+                  "16, 32, 64 (decode)"},
+                 {kBlackwell,
+                  deepseek_v3(),
+                  {.prefill_backend = "trtllm_mla", .decode_backend = "cutlass_mla"},
+                  "no page size is supported in both phases: trtllm_mla needs 32, 64 (prefill), cutlass_mla "
+                  "needs 128 (decode)"},
+                 {kBlackwell,
+                  deepseek_v3(),
+                  {.prefill_backend = "fa4", .decode_backend = "trtllm_mla"},
+                  "no page size is supported in both phases: fa4 needs 1 (prefill), trtllm_mla needs 32, 64 "
+                  "(decode)"}});
 }
 
 TEST(Rejection, NamesUnsupportedDraftTrees) {
@@ -150,24 +154,24 @@ TEST(Rejection, NamesUnsupportedDraftTrees) {
   expect_errors({{kHopper,
                   tree(deepseek_v3()),
                   {.attention_backend = "flashmla"},
-                  "draft tree: flashmla takes chain (decode)"},
+                  "draft tree: flashmla supports chain (decode)"},
                  {kBlackwell,
                   tree(deepseek_v3()),
                   {.attention_backend = "flashinfer"},
-                  "draft tree: flashinfer takes chain (decode)"},
+                  "draft tree: flashinfer supports chain (decode)"},
                  {kBlackwell,
                   tree(llama()),
                   {.attention_backend = "trtllm_mha"},
-                  "draft tree: trtllm_mha takes chain (decode)"},
+                  "draft tree: trtllm_mha supports chain (decode)"},
                  {kBlackwell,
                   tree(deepseek_v3()),
                   {.attention_backend = "trtllm_mla"},
-                  "draft tree: trtllm_mla takes chain (decode)"},
+                  "draft tree: trtllm_mla supports chain (decode)"},
                  // Separate backends per phase do not bypass the rule.
                  {kBlackwell,
                   tree(llama()),
                   {.prefill_backend = "flashinfer", .decode_backend = "trtllm_mha"},
-                  "draft tree: trtllm_mha takes chain (decode)"},
+                  "draft tree: trtllm_mha supports chain (decode)"},
                  {kBlackwell,
                   tree(llama()),
                   {.attention_backend = "fa4", .page_size = 128},
@@ -190,47 +194,52 @@ TEST(Rejection, NamesABackendWithoutSpeculation) {
   expect_errors({{kBlackwell,
                   with_drafts(deepseek_v3(), Speculation::kChain),
                   {.attention_backend = "cutlass_mla"},
-                  "draft chain: cutlass_mla takes none (decode)"}});
+                  "draft chain: cutlass_mla supports none (decode)"}});
 }
 
 TEST(Rejection, NamesAnUnsupportedFeature) {
   Requirement window_and_cross = whisper();
   window_and_cross.window = true;
-  expect_errors(
-      {{kAmpere,
-        gpt_oss(),
-        {.attention_backend = "flashinfer"},
-        "attention sinks: flashinfer has none (prefill)"},
-       {kAmpere,
-        llama4(),
-        {.decode_backend = "flashinfer"},
-        "chunked local attention: flashinfer has none (decode)"},
-       {kAmd, gpt_oss(), {.attention_backend = "aiter"}, "attention sinks: aiter has none (decode)"},
-       {kHopper, whisper(), {.attention_backend = "triton"}, "cross attention: triton has none (prefill)"},
-       {kBlackwell,
-        whisper(),
-        {.attention_backend = "trtllm_mha"},
-        "cross attention: trtllm_mha has none (decode)"},
-       {kHopper,
-        window_and_cross,
-        {.attention_backend = "fa3"},
-        "cross attention and a sliding window: fa3 has one or the other (prefill)"},
-       {kBlackwell,
-        unequal_head_dims(),
-        {.attention_backend = "trtllm_mha"},
-        "head dims 192/128: trtllm_mha takes equal multiples of 8 up to 256 (prefill)"}});
+  expect_errors({{kAmpere,
+                  gpt_oss(),
+                  {.attention_backend = "flashinfer"},
+                  "attention sinks: flashinfer does not support this (prefill)"},
+                 {kAmpere,
+                  llama4(),
+                  {.decode_backend = "flashinfer"},
+                  "chunked local attention: flashinfer does not support this (decode)"},
+                 {kAmd,
+                  gpt_oss(),
+                  {.attention_backend = "aiter"},
+                  "attention sinks: aiter does not support this (decode)"},
+                 {kHopper,
+                  whisper(),
+                  {.attention_backend = "triton"},
+                  "cross attention: triton does not support this (prefill)"},
+                 {kBlackwell,
+                  whisper(),
+                  {.attention_backend = "trtllm_mha"},
+                  "cross attention: trtllm_mha does not support this (decode)"},
+                 {kHopper,
+                  window_and_cross,
+                  {.attention_backend = "fa3"},
+                  "cross attention and a sliding window: fa3 supports only one of them (prefill)"},
+                 {kBlackwell,
+                  unequal_head_dims(),
+                  {.attention_backend = "trtllm_mha"},
+                  "head dims 192/128: trtllm_mha supports equal multiples of 8 up to 256 (prefill)"}});
 }
 
 TEST(Rejection, NamesAnUnsupportedKvCacheDtype) {
   expect_errors({{kHopper,
                   with_kv(llama(), DType::kF8E5M2),
                   {.attention_backend = "fa3"},
-                  "kv_cache_dtype fp8_e5m2: fa3 has float32, float16, bfloat16, fp8_e4m3 (decode)"},
+                  "kv_cache_dtype fp8_e5m2: fa3 supports float32, float16, bfloat16, fp8_e4m3 (decode)"},
                  // FA3 for prefill only does not bypass the rule.
                  {kHopper,
                   with_kv(llama(), DType::kF8E5M2),
                   {.prefill_backend = "fa3", .decode_backend = "triton"},
-                  "kv_cache_dtype fp8_e5m2: fa3 has float32, float16, bfloat16, fp8_e4m3 (prefill)"},
+                  "kv_cache_dtype fp8_e5m2: fa3 supports float32, float16, bfloat16, fp8_e4m3 (prefill)"},
                  {kBlackwell,
                   with_kv(deepseek_v3(), DType::kF8E5M2),
                   {.attention_backend = "trtllm_mla"},
@@ -238,7 +247,7 @@ TEST(Rejection, NamesAnUnsupportedKvCacheDtype) {
                  {kBlackwell,
                   with_kv(llama(), DType::kF8E4M3),
                   {.attention_backend = "fa4"},
-                  "kv_cache_dtype fp8_e4m3: fa4 has float32, float16, bfloat16 (prefill)"}});
+                  "kv_cache_dtype fp8_e4m3: fa4 supports float32, float16, bfloat16 (prefill)"}});
 }
 
 TEST(Rejection, NamesUnsupportedScaledRows) {
@@ -248,35 +257,36 @@ TEST(Rejection, NamesUnsupportedScaledRows) {
       {{kHopper,
         with_kv(deepseek_v3(), DType::kU8),
         {.attention_backend = "fa3"},
-        "kv_cache_dtype fp8_ds_mla: fa3 has float32, float16, bfloat16, fp8_e4m3 (decode)"},
+        "kv_cache_dtype fp8_ds_mla: fa3 supports float32, float16, bfloat16, fp8_e4m3 (decode)"},
        {kHopper,
         with_kv(llama(), DType::kU8),
         {.attention_backend = "triton"},
-        "kv_cache_dtype fp8_ds_mla: triton has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 (decode)"},
+        "kv_cache_dtype fp8_ds_mla: triton supports float32, float16, bfloat16, fp8_e4m3, fp8_e5m2 (decode)"},
        {kHopper,
         narrow,
         {.attention_backend = "triton"},
-        "kv_cache_dtype fp8_ds_mla with head dims 320/256: triton has it for 576/512 (decode)"}});
+        "kv_cache_dtype fp8_ds_mla with head dims 320/256: triton supports it for 576/512 (decode)"}});
 }
 
 TEST(Rejection, NamesBackendsThatAreNotDeterministic) {
   for (std::string_view name : {"trtllm_mha", "aiter"})
-    expect_errors({{name == "aiter" ? kAmd : kBlackwell,
-                    deterministic(llama()),
-                    {.attention_backend = std::string(name)},
-                    std::string("deterministic inference: ") + std::string(name) + " has none (decode)"}});
+    expect_errors(
+        {{name == "aiter" ? kAmd : kBlackwell,
+          deterministic(llama()),
+          {.attention_backend = std::string(name)},
+          std::string("deterministic inference: ") + std::string(name) + " does not support this (decode)"}});
   expect_errors({{kBlackwell,
                   deterministic(deepseek_v3()),
                   {.attention_backend = "flashinfer"},
-                  "deterministic inference: flashinfer has none (decode)"},
+                  "deterministic inference: flashinfer does not support this (decode)"},
                  {kHopper,
                   deterministic(deepseek_v3()),
                   {.attention_backend = "flashmla"},
-                  "deterministic inference: flashmla has none (decode)"},
+                  "deterministic inference: flashmla does not support this (decode)"},
                  {kHopper,
                   deterministic(deepseek_v3()),
                   {.attention_backend = "fa4"},
-                  "deterministic inference on hopper: fa4 has it for MLA on blackwell (decode)"}});
+                  "deterministic inference on hopper: fa4 supports it for MLA on blackwell (decode)"}});
 }
 
 TEST(Rejection, NamesBackendsWithoutCudaGraphs) {
@@ -285,7 +295,7 @@ TEST(Rejection, NamesBackendsWithoutCudaGraphs) {
   expect_errors({{kCpu,
                   graphs,
                   {.attention_backend = "torch_native"},
-                  "CUDA graphs: torch_native can not be captured (decode)"}});
+                  "CUDA graphs: torch_native does not support this (decode)"}});
 }
 
 TEST(Rejection, ListsEveryNameForAnUnknownName) {

@@ -192,12 +192,12 @@ TEST(Selection, RequestedPageSizeSelectsTheNextBackend) {
   const Resolution resolution = resolve(llama(), machine(kBlackwell), {.page_size = 1}, backend_table());
   EXPECT_EQ(resolution.prefill->name, "flashinfer");
   EXPECT_EQ(resolution.page_size, 1);
-  EXPECT_THAT(resolution.why, HasSubstr("first choice for blackwell that can serve this"));
+  EXPECT_THAT(resolution.why, HasSubstr("first choice for blackwell that supports this model"));
 }
 
 TEST(Selection, EveryBackendCanBeRequestedOnACpu) {
   for (const BackendEntry& entry : backend_table()) {
-    const Requirement model = entry.mha.served() ? llama() : deepseek_v3();
+    const Requirement model = entry.mha.supports_any_phase() ? llama() : deepseek_v3();
     const Resolution resolution =
         resolve(model, machine(kCpu), {.attention_backend = std::string(entry.name)}, backend_table());
     EXPECT_EQ(resolution.decode, &entry);

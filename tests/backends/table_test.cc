@@ -31,7 +31,7 @@ TEST(BackendTable, EveryEntryHasASummaryAndAFactory) {
     EXPECT_FALSE(entry.summary.empty()) << entry.name;
     EXPECT_NE(entry.workspace_bytes, nullptr) << entry.name;
     EXPECT_NE(entry.create, nullptr) << entry.name;
-    EXPECT_TRUE(entry.mha.served() || entry.mla.served()) << entry.name;
+    EXPECT_TRUE(entry.mha.supports_any_phase() || entry.mla.supports_any_phase()) << entry.name;
   }
 }
 
@@ -49,7 +49,7 @@ TEST(BackendTable, EveryEntryHasAPageSizeUnderAnyCondition) {
       for (int q_heads_per_kv : {1, 8})
         for (bool window : {false, true}) {
           const Capability& can = entry.capability(kind);
-          if (!can.served()) continue;
+          if (!can.supports_any_phase()) continue;
           const Requirement needs{.kind = kind,
                                   .q_heads_per_kv = q_heads_per_kv,
                                   .window = window,

@@ -41,7 +41,7 @@ TEST(BackendsCommand, ReportsTheChoiceAndRejections) {
   EXPECT_THAT(ran.out, HasSubstr("\ntool calls: none (the chat template "));
   EXPECT_THAT(ran.out, HasSubstr("\nreasoning: part of the text (the chat template renders no reasoning)\n"));
   EXPECT_THAT(ran.out, HasSubstr("fa3            cpu: fa3 runs MHA on ampere, ada, hopper\n"));
-  EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla serves MLA only"));
+  EXPECT_THAT(ran.out, HasSubstr("MHA: flashmla supports MLA only"));
 }
 
 TEST(BackendsCommand, ChoosesByFlagsLikeAnEngine) {
@@ -338,7 +338,7 @@ TEST(BenchCommand, MeasuresAnMlaModelWithEveryBackend) {
                                               "fa3: pp512", "fa4: pp512", "flashmla: pp512",
                                               "cutlass_mla: pp512", "trtllm_mla: pp512"}));
   EXPECT_THAT(ran.out, HasSubstr("trtllm_mha is skipped"));
-  EXPECT_THAT(ran.out, HasSubstr("serves MHA only"));
+  EXPECT_THAT(ran.out, HasSubstr("supports MHA only"));
 }
 
 TEST(BenchCommand, NeedsNoTemporaryFiles) {

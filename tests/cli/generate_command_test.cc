@@ -98,9 +98,9 @@ TEST(GenerateCommand, WarnsAboutTokensBeyondTheVocabulary) {
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, HasSubstr("tokenizer.json: ids 0 to "));
   EXPECT_THAT(ran.out, HasSubstr("vocab_size is 100: prompts with a token"));
-  const CommandResult refused = attend(generate + " --prompt ' maple'");
-  EXPECT_EQ(refused.exit_code, 2);
-  EXPECT_THAT(refused.out, HasSubstr("attend: prompt 1: token id "));
+  const CommandResult rejected = attend(generate + " --prompt ' maple'");
+  EXPECT_EQ(rejected.exit_code, 2);
+  EXPECT_THAT(rejected.out, HasSubstr("attend: prompt 1: token id "));
 }
 
 TEST(GenerateCommand, WarnsAboutMissingEosTokens) {

@@ -90,7 +90,7 @@ TEST(Command, AcceptsFp8NamesOfSglang) {
 
 TEST(Command, AcceptsFp8DsMlaOfVllmForMlaOnly) {
   expect_rejected(kGenerate + " -p x --kv-cache-dtype fp8_ds_mla",
-                  "kv_cache_dtype fp8_ds_mla: cpu has float32, float16, bfloat16, fp8_e4m3, fp8_e5m2");
+                  "kv_cache_dtype fp8_ds_mla: cpu supports float32, float16, bfloat16, fp8_e4m3, fp8_e5m2");
   expect_rejected(kGenerate + " -p x --kv-cache-dtype uint8",
                   "--kv-cache-dtype 'uint8': expected auto, float32, ");
   const CommandResult ran =
@@ -98,7 +98,7 @@ TEST(Command, AcceptsFp8DsMlaOfVllmForMlaOnly) {
              "/tests/goldens/deepseek-v3");
   EXPECT_EQ(ran.exit_code, 0);
   EXPECT_THAT(ran.out, AllOf(HasSubstr("cpu            chosen for prefill; chosen for decode"),
-                             HasSubstr("kv_cache_dtype fp8_ds_mla: flashinfer has float32")));
+                             HasSubstr("kv_cache_dtype fp8_ds_mla: flashinfer supports float32")));
 }
 
 TEST(Command, HonorsLogLevel) {

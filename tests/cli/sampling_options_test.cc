@@ -112,7 +112,7 @@ TEST(PromptFields, MatchTheFlags) {
 TEST(PromptFields, ErrorsNameLineAndField) {
   const auto rejected = [](const std::string& fields) {
     return attend("generate --model-path " + kTinyModel + " --prompts-file " +
-                  write_file("refused_asks.jsonl", kAsk + "}\n" + kAsk + ", " + fields + "}\n"))
+                  write_file("rejected_requests.jsonl", kAsk + "}\n" + kAsk + ", " + fields + "}\n"))
         .out;
   };
   EXPECT_THAT(rejected(R"("temperature": "hot")"),

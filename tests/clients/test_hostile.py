@@ -97,11 +97,11 @@ def test_total_size_of_bodies_is_bounded():
                 pass
         rejected = []
 
-        def are_enough_refused():
+        def are_enough_rejected():
             rejected[:] = select.select(clients, [], [], 0)[0]
             return len(clients) - len(rejected) <= room
 
-        eventually(are_enough_refused)
+        eventually(are_enough_rejected)
         assert {start_of_answer(client) for client in rejected} - {b""} == {b"HTTP/1.1 503 "}
         assert fetch(server, "/v1/completions", GOOD)[0] == 200  # a small body
         held = [client for client in clients if client not in rejected]

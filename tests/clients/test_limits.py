@@ -56,7 +56,7 @@ def test_sigterm_ends_a_server_with_slow_masks():
 
 
 @GRAMMARS
-def test_refused_grammars_free_their_memory():
+def test_rejected_grammars_free_their_memory():
     server = Server("--grammar-timeout", "0.5")
 
     def megabytes():

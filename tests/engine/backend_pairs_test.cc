@@ -81,7 +81,7 @@ TEST_P(BackendPairs, AnswerCorrectlyOrAreRejectedWithAReason) {
       EXPECT_THAT(error.what(), HasSubstr(std::string(decode->name) + " "));
     }
     if (!one.prefill.empty() && !two.decode.empty()) {
-      EXPECT_THAT(error.what(), HasSubstr("no page size serves both phases: "));
+      EXPECT_THAT(error.what(), HasSubstr("no page size is supported in both phases: "));
     }
   }
 }

@@ -227,46 +227,48 @@ TEST(Embedder, SplitsInputsOverSteps) {
 TEST(Embedder, RejectsInvalidInputsAndServesTheNext) {
   const auto prompts = read_vectors(kGoldens / "embed-qwen3-last");
   Embedder embedder({.model_path = kGoldens / "embed-qwen3-last", .max_input_tokens = 40});
-  const auto refused = [&](const std::vector<Tokens>& inputs, std::initializer_list<std::string_view> parts) {
+  const auto expect_rejected = [&](const std::vector<Tokens>& inputs,
+                                   std::initializer_list<std::string_view> parts) {
     expect_error(ErrorCode::kInvalidArgument, parts, [&] { embedder.embed(inputs); });
   };
-  refused({{3}, {}}, {"input 1", "empty"});
-  refused({Tokens(41, 5)}, {"input 0 of 41 tokens", "at most 40"});
-  refused({{128}}, {"input 0", "token id 128", "0 to 127"});
-  refused({{-1}}, {"token id -1"});
+  expect_rejected({{3}, {}}, {"input 1", "empty"});
+  expect_rejected({Tokens(41, 5)}, {"input 0 of 41 tokens", "at most 40"});
+  expect_rejected({{128}}, {"input 0", "token id 128", "0 to 127"});
+  expect_rejected({{-1}}, {"token id -1"});
   expect_error(ErrorCode::kUnsupported, {"no tokenizer.json"}, [&] { embedder.encode("text"); });
   EXPECT_LE(worst_error(embedder, {prompts[2]}), 1e-4f);
 }
 
 TEST(Embedder, RejectsUnsupportedFiles) {
   const std::filesystem::path model = kGoldens / "embed-gemma-mean-dense";
-  const auto refused = [&](ErrorCode code, const std::string& name, const std::string& text,
-                           std::initializer_list<std::string_view> parts) {
+  const auto expect_rejected = [&](ErrorCode code, const std::string& name, const std::string& text,
+                                   std::initializer_list<std::string_view> parts) {
     SCOPED_TRACE(name + ": " + text);
     const TempDir dir;
     copy_model(model, dir, name, text);
     expect_error(code, parts, [&] { Embedder({.model_path = dir.path()}); });
   };
-  refused(ErrorCode::kUnsupported, "1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})",
-          {"pooling_mode_max_tokens", "pooling_mode_mean_tokens"});
-  refused(ErrorCode::kUnsupported, "1_Pooling/config.json",
-          R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})",
-          {"expected one pooling mode"});
-  refused(ErrorCode::kCorruptFile, "1_Pooling/config.json", "{}", {"pooling_mode"});
-  refused(ErrorCode::kUnsupported, "sentence_bert_config.json", R"({"do_lower_case": true})",
-          {"do_lower_case", "the tokenizer"});
-  refused(ErrorCode::kUnsupported, "modules.json", R"([{"path": "", "type": "x.LSTM"}])",
-          {"x.LSTM", "Transformer, Pooling, Dense, Normalize"});
-  refused(ErrorCode::kCorruptFile, "modules.json", R"([{"path": "../up", "type": "x.Dense"}])", {"../up"});
-  refused(ErrorCode::kCorruptFile, "2_Dense/config.json", R"({"in_features": 47, "out_features": 80})",
-          {"in_features 47", "expected 48"});
-  refused(ErrorCode::kUnsupported, "2_Dense/config.json",
-          R"({"in_features": 48, "out_features": 80, "activation_function": "torch.nn.ReLU"})",
-          {"torch.nn.ReLU", "Tanh and Identity"});
-  refused(ErrorCode::kCorruptFile, "2_Dense/config.json",
-          R"({"in_features": 48, "out_features": 81, "bias": false,
+  expect_rejected(ErrorCode::kUnsupported, "1_Pooling/config.json", R"({"pooling_mode_max_tokens": true})",
+                  {"pooling_mode_max_tokens", "pooling_mode_mean_tokens"});
+  expect_rejected(ErrorCode::kUnsupported, "1_Pooling/config.json",
+                  R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})",
+                  {"expected one pooling mode"});
+  expect_rejected(ErrorCode::kCorruptFile, "1_Pooling/config.json", "{}", {"pooling_mode"});
+  expect_rejected(ErrorCode::kUnsupported, "sentence_bert_config.json", R"({"do_lower_case": true})",
+                  {"do_lower_case", "the tokenizer"});
+  expect_rejected(ErrorCode::kUnsupported, "modules.json", R"([{"path": "", "type": "x.LSTM"}])",
+                  {"x.LSTM", "Transformer, Pooling, Dense, Normalize"});
+  expect_rejected(ErrorCode::kCorruptFile, "modules.json", R"([{"path": "../up", "type": "x.Dense"}])",
+                  {"../up"});
+  expect_rejected(ErrorCode::kCorruptFile, "2_Dense/config.json",
+                  R"({"in_features": 47, "out_features": 80})", {"in_features 47", "expected 48"});
+  expect_rejected(ErrorCode::kUnsupported, "2_Dense/config.json",
+                  R"({"in_features": 48, "out_features": 80, "activation_function": "torch.nn.ReLU"})",
+                  {"torch.nn.ReLU", "Tanh and Identity"});
+  expect_rejected(ErrorCode::kCorruptFile, "2_Dense/config.json",
+                  R"({"in_features": 48, "out_features": 81, "bias": false,
               "activation_function": "torch.nn.modules.linear.Identity"})",
-          {"in_features 80", "expected 81"});
+                  {"in_features 80", "expected 81"});
   expect_error(ErrorCode::kInvalidArgument, {"max_input_tokens 257", "1 to 256"},
                [&] { Embedder({.model_path = model, .max_input_tokens = 257}); });
   expect_error(ErrorCode::kInvalidArgument, {"pooling \"max\"", "mean, cls or last"},
@@ -276,8 +278,8 @@ TEST(Embedder, RejectsUnsupportedFiles) {
 TEST(Embedder, RejectsEncodersThatItDoesNotSupport) {
   std::ifstream file(kGoldens / "embed-bert-mean/config.json");
   const std::string config(std::istreambuf_iterator<char>(file), {});
-  const auto refused = [&](const std::string& from, const std::string& to,
-                           std::initializer_list<std::string_view> parts) {
+  const auto expect_rejected = [&](const std::string& from, const std::string& to,
+                                   std::initializer_list<std::string_view> parts) {
     std::string changed = config;
     ASSERT_NE(changed.find(from), std::string::npos);
     changed.replace(changed.find(from), from.size(), to);
@@ -285,11 +287,11 @@ TEST(Embedder, RejectsEncodersThatItDoesNotSupport) {
     copy_model(kGoldens / "embed-bert-mean", dir, "config.json", changed);
     expect_error(ErrorCode::kUnsupported, parts, [&] { Embedder({.model_path = dir.path()}); });
   };
-  refused("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"", {"hidden_act \"relu\"", "gelu_new"});
-  refused("\"pad_token_id\": 0", "\"position_embedding_type\": \"relative_key\"",
+  expect_rejected("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"", {"hidden_act \"relu\"", "gelu_new"});
+  expect_rejected("\"pad_token_id\": 0", "\"position_embedding_type\": \"relative_key\"",
           {"relative_key", "absolute"});
-  refused("\"pad_token_id\": 0", "\"is_decoder\": true", {"is_decoder", "encoders"});
-  refused("BertModel", "MPNetModel", {"MPNetModel", "RobertaModel"});
+  expect_rejected("\"pad_token_id\": 0", "\"is_decoder\": true", {"is_decoder", "encoders"});
+  expect_rejected("BertModel", "MPNetModel", {"MPNetModel", "RobertaModel"});
 }
 
 TEST(Engine, RejectsGenerationWithABidirectionalModel) {

@@ -353,7 +353,7 @@ TEST(LatentModels, RoundDecodeQueriesToE4m3WhenTheContractRequires) {
                                .limits = {.max_reqs = 1, .max_tokens = 1, .max_kv_tokens = 64},
                                .page_size = 64};
     for (const BackendEntry& entry : backend_table()) {
-      if (!entry.mla.served() || !entry.mla.kv_dtypes.contains(kv_dtype)) continue;
+      if (!entry.mla.supports_any_phase() || !entry.mla.kv_dtypes.contains(kv_dtype)) continue;
       const auto backend = entry.create(
           {.config = config, .request_table = rows.table(), .pool = const_cast<MlaKvPool&>(pool)});
       Stream stream;
@@ -382,7 +382,7 @@ TEST(LatentModels, AreRejectedByBackendsWithOtherHeadsOrPages) {
     return "no error";
   };
   EXPECT_THAT(error_text(latent_config("aiter")), HasSubstr("aiter"));
-  EXPECT_THAT(error_text(latent_config("trtllm_mha")), HasSubstr("serves MHA only"));
+  EXPECT_THAT(error_text(latent_config("trtllm_mha")), HasSubstr("supports MHA only"));
   for (const auto& [backend, page_size, why] : {std::tuple{"flashmla", 16, "page_size 16: flashmla"},
                                                 {"cutlass_mla", 64, "page_size 64: cutlass_mla"},
                                                 {"trtllm_mla", 16, "page_size 16: trtllm_mla"}}) {

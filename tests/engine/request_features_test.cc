@@ -414,7 +414,7 @@ TEST(RequestMask, MaskOfEndTokensOverridesMinTokens) {
 
 TEST(RequestErrors, NameTheParameter) {
   Engine engine(random_model());
-  const auto refused = [&](const SamplingParams& params) -> std::string {
+  const auto expect_rejected = [&](const SamplingParams& params) -> std::string {
     try {
       engine.submit(kPrompt, params);
     } catch (const Error& error) {
@@ -422,17 +422,18 @@ TEST(RequestErrors, NameTheParameter) {
     }
     return "";
   };
-  EXPECT_EQ(refused({.repetition_penalty = 0.0f}), "repetition_penalty 0: above 0, at most 2 (1: none)");
-  EXPECT_EQ(refused({.frequency_penalty = 2.5f}), "frequency_penalty 2.5: -2 to 2");
-  EXPECT_EQ(refused({.presence_penalty = std::nanf("")}), "presence_penalty nan: -2 to 2");
-  EXPECT_EQ(refused({.logit_bias = {{5, 101.0f}}}), "logit_bias of token 5: 101: -100 to 100");
-  EXPECT_EQ(refused({.logit_bias = {{5, 1.0f}, {5, 2.0f}}}), "logit_bias: token 5 occurs twice");
-  EXPECT_EQ(refused({.logit_bias = {{128, 1.0f}}}), "logit_bias: token id 128: 0 to 127");
-  EXPECT_EQ(refused({.max_new_tokens = 4, .min_tokens = 5}), "min_tokens 5: 0 to max_new_tokens, 4");
-  EXPECT_EQ(refused({.n = 0}), "n 0: 1 to 128");
-  EXPECT_EQ(refused({.logprobs = 21}), "logprobs 21: 0 to 20");
-  EXPECT_EQ(refused({.prompt_logprobs = -1}), "prompt_logprobs -1: 0 to 20");
-  EXPECT_THAT(refused({.echo = true}), HasSubstr("tokenizer.json"));
+  EXPECT_EQ(expect_rejected({.repetition_penalty = 0.0f}),
+            "repetition_penalty 0: above 0, at most 2 (1: none)");
+  EXPECT_EQ(expect_rejected({.frequency_penalty = 2.5f}), "frequency_penalty 2.5: -2 to 2");
+  EXPECT_EQ(expect_rejected({.presence_penalty = std::nanf("")}), "presence_penalty nan: -2 to 2");
+  EXPECT_EQ(expect_rejected({.logit_bias = {{5, 101.0f}}}), "logit_bias of token 5: 101: -100 to 100");
+  EXPECT_EQ(expect_rejected({.logit_bias = {{5, 1.0f}, {5, 2.0f}}}), "logit_bias: token 5 occurs twice");
+  EXPECT_EQ(expect_rejected({.logit_bias = {{128, 1.0f}}}), "logit_bias: token id 128: 0 to 127");
+  EXPECT_EQ(expect_rejected({.max_new_tokens = 4, .min_tokens = 5}), "min_tokens 5: 0 to max_new_tokens, 4");
+  EXPECT_EQ(expect_rejected({.n = 0}), "n 0: 1 to 128");
+  EXPECT_EQ(expect_rejected({.logprobs = 21}), "logprobs 21: 0 to 20");
+  EXPECT_EQ(expect_rejected({.prompt_logprobs = -1}), "prompt_logprobs -1: 0 to 20");
+  EXPECT_THAT(expect_rejected({.echo = true}), HasSubstr("tokenizer.json"));
 }
 
 }  // namespace

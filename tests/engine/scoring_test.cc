@@ -295,7 +295,7 @@ TEST(Scoring, RejectsTokenTypesThatTheModelDoesNotHave) {
 }
 
 TEST(Scoring, RejectsHeadsThatItDoesNotSupport) {
-  const auto refused = [](const json& changes, ErrorCode code,
+  const auto expect_rejected = [](const json& changes, ErrorCode code,
                           std::initializer_list<std::string_view> parts) {
     json config = read_config_json("score-bert");
     config.merge_patch(changes);
@@ -303,13 +303,13 @@ TEST(Scoring, RejectsHeadsThatItDoesNotSupport) {
     copy_with("score-bert", dir, "config.json", config.dump());
     expect_error(code, parts, [&] { Embedder({.model_path = dir.path()}); });
   };
-  refused({{"sbert_ce_default_activation_function", "torch.nn.modules.activation.Tanh"}},
+  expect_rejected({{"sbert_ce_default_activation_function", "torch.nn.modules.activation.Tanh"}},
           ErrorCode::kUnsupported, {"Tanh", "Identity, Sigmoid and Softmax"});
-  refused({{"problem_type", "ranking"}}, ErrorCode::kUnsupported, {"problem_type", "ranking", "regression"});
-  refused({{"id2label", {{"0", "a"}, {"1", "b"}}}}, ErrorCode::kCorruptFile,
+  expect_rejected({{"problem_type", "ranking"}}, ErrorCode::kUnsupported, {"problem_type", "ranking", "regression"});
+  expect_rejected({{"id2label", {{"0", "a"}, {"1", "b"}}}}, ErrorCode::kCorruptFile,
           {"classifier.weight", "48 inputs and 2 outputs"});
-  refused({{"id2label", {{"0", nullptr}, {"1", "a"}}}}, ErrorCode::kCorruptFile, {"id2label"});
-  refused({{"architectures", {"GPT2ForSequenceClassification"}}}, ErrorCode::kUnsupported,
+  expect_rejected({{"id2label", {{"0", nullptr}, {"1", "a"}}}}, ErrorCode::kCorruptFile, {"id2label"});
+  expect_rejected({{"architectures", {"GPT2ForSequenceClassification"}}}, ErrorCode::kUnsupported,
           {"GPT2ForSequenceClassification", "ForSequenceClassification in place of"});
   expect_error(ErrorCode::kUnsupported, {"BertModel", "both directions", "language model"},
                [] { Embedder({.model_path = kFolder / "embed-bert-mean", .is_reranker = true}); });

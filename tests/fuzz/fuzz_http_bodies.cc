@@ -16,7 +16,7 @@ constexpr const char* kModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
 constexpr const char* kPaths[] = {
     "/v1/chat/completions", "/v1/completions", "/generate",    "/tokenize",
     "/detokenize",          "/abort_request",  "/v1/messages", "/v1/messages/count_tokens"};
-constexpr int kStepsOfAnAnswer = 3;
+constexpr int kStepsPerAnswer = 3;
 
 Json parsed(std::string_view text) {
   expect(tokenizer::is_valid_utf8(text));
@@ -158,7 +158,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
                      .traceparent = {}},
                     answer);
   while (generates && !answer->ended() &&
-         server.engine.metrics().num_steps < first_step + fuzz::kStepsOfAnAnswer)
+         server.engine.metrics().num_steps < first_step + fuzz::kStepsPerAnswer)
     server.executor.run_one();
   if (leaves && answer->on_disconnect)
     std::exchange(answer->on_disconnect, nullptr)(499);

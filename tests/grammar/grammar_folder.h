@@ -16,7 +16,7 @@ class WithGrammars : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!GrammarLibrary::load().available())
-      GTEST_SKIP() << "no libraries of grammars: " << GrammarLibrary::advice();
+      GTEST_SKIP() << "no libraries of grammars: " << GrammarLibrary::install_hint();
   }
 };
 

@@ -26,15 +26,15 @@ TEST(ChangeLog, EveryCursorGetsEachChangeOnce) {
   const auto add = [&](int change) { seen.push_back(change); };
   log.add(1);
   log.add(2);
-  EXPECT_TRUE(log.follow(early, add));
+  EXPECT_TRUE(log.apply_since(early, add));
   EXPECT_THAT(seen, ElementsAre(1, 2));
   log.add(3);
-  EXPECT_TRUE(log.follow(early, add));
-  EXPECT_TRUE(log.follow(early, add));
+  EXPECT_TRUE(log.apply_since(early, add));
+  EXPECT_TRUE(log.apply_since(early, add));
   EXPECT_THAT(seen, ElementsAre(1, 2, 3));
   seen.clear();
   log.add(4);
-  EXPECT_TRUE(log.follow(late, add));
+  EXPECT_TRUE(log.apply_since(late, add));
   EXPECT_THAT(seen, ElementsAre(1, 2, 3, 4));
 }
 
@@ -44,10 +44,10 @@ TEST(ChangeLog, ReportsACursorThatIsTooFarBehindAndMovesItToTheEnd) {
   for (int change = 1; change <= 3; ++change) log.add(change);
   std::vector<int> seen;
   const auto add = [&](int change) { seen.push_back(change); };
-  EXPECT_FALSE(log.follow(cursor, add));
+  EXPECT_FALSE(log.apply_since(cursor, add));
   EXPECT_TRUE(seen.empty());
   log.add(4);
-  EXPECT_TRUE(log.follow(cursor, add));
+  EXPECT_TRUE(log.apply_since(cursor, add));
   EXPECT_THAT(seen, ElementsAre(4));
 }
 
@@ -99,7 +99,7 @@ RC_GTEST_PROP(SharedRows, CopiesThatFollowAtTheirOwnPaceHoldAllTakenRows, ()) {
         break;
       default: {
         Copy& copy = copies[*rc::gen::inRange<size_t>(0, 2)];
-        rows.follow_shared(copy.cursor, [&](const RowRange& range) {
+        rows.apply_shared_writes(copy.cursor, [&](const RowRange& range) {
           const auto first = static_cast<size_t>(range.first), count = static_cast<size_t>(range.count);
           std::ranges::copy(raw(rows.row(range.row).subspan(first, count)),
                             copy.table.as<int32_t>() + range.row.value * context + range.first);

@@ -161,7 +161,7 @@ TEST(MhaKvPool, NamesInvalidGeometry) {
   EXPECT_THAT(error_text([](auto& config) { config.num_pages = 1 << 30; }),
               HasSubstr("at most 536870911 pages"));
   EXPECT_THAT(error_text([](auto& config) { config.dtype = DType::kI32; }),
-              StartsWith("dtype int32: KvPool takes"));
+              StartsWith("dtype int32: KvPool supports"));
   EXPECT_EQ(error_text([](auto& config) { config.scales.resize(3); }),
             "scales of 3 layers: MhaKvPool needs none or 2");
   for (float scale : {0.0f, -1.0f, std::nanf(""), std::numeric_limits<float>::infinity()}) {
@@ -254,7 +254,7 @@ TEST(MlaKvPool, ScaledRowsNeed656BytesPerTokenAndLayer) {
   EXPECT_EQ(pool.layer(1).k.data, pool.latent(1).data);
   MhaKvPool::Config mha = small_mha(KvLayout::kTokenMajor);
   mha.dtype = DType::kU8;
-  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { MhaKvPool refused(mha); }),
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { MhaKvPool rejected(mha); }),
               StartsWith("dtype fp8_ds_mla: MhaKvPool supports float32"));
 }
 

@@ -221,7 +221,7 @@ TEST(ReadQwen3Moe, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(experts(spec).num_experts, 128);
   EXPECT_EQ(experts(spec).top_k, 8);
   EXPECT_EQ(experts(spec).intermediate_size, 768);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kAllExperts);
+  EXPECT_EQ(experts(spec).rule.weights, kernels::RouterWeights::kAllExperts);
   EXPECT_THAT(sparse_layers(spec), ElementsAre(true, true, true));
   EXPECT_EQ(attention(spec).num_kv_heads, 4);
   EXPECT_EQ(attention(spec).head_dim, 16) << "hidden_size / num_attention_heads";
@@ -240,7 +240,7 @@ TEST(ReadQwen3Moe, ReadsExperts) {
   EXPECT_EQ(experts(spec).num_experts, 16);
   EXPECT_EQ(experts(spec).top_k, 16);
   EXPECT_EQ(experts(spec).intermediate_size, 40);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
+  EXPECT_EQ(experts(spec).rule.weights, kernels::RouterWeights::kChosenExperts);
   EXPECT_THAT(windows(spec), ElementsAre(63, 63, 63));
   EXPECT_EQ(experts(read(kQwen3Moe, {{"num_local_experts", "32"}})).num_experts, 32)
       << "the other name in transformers 5";
@@ -278,7 +278,7 @@ TEST(ReadMixtral, HasMlpSizedExpertsInEveryLayer) {
   EXPECT_EQ(experts(spec).num_experts, 8);
   EXPECT_EQ(experts(spec).top_k, 2);
   EXPECT_EQ(experts(spec).intermediate_size, 96);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
+  EXPECT_EQ(experts(spec).rule.weights, kernels::RouterWeights::kChosenExperts);
   EXPECT_THAT(sparse_layers(spec), ElementsAre(true, true, true));
   EXPECT_EQ(attention(spec).num_kv_heads, 8);
   EXPECT_FLOAT_EQ(spec.norm_eps, 1e-5f);
@@ -314,7 +314,7 @@ TEST(ReadGptOss, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(experts(spec).num_experts, 128);
   EXPECT_EQ(experts(spec).top_k, 4);
   EXPECT_EQ(experts(spec).intermediate_size, 2880);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kChosenExperts);
+  EXPECT_EQ(experts(spec).rule.weights, kernels::RouterWeights::kChosenExperts);
   EXPECT_EQ(experts(spec).gate.activation, kernels::ExpertActivation::kClampedSwiglu);
   EXPECT_FLOAT_EQ(experts(spec).gate.limit, 7.0f);
   EXPECT_FLOAT_EQ(experts(spec).gate.alpha, 1.702f);
@@ -385,7 +385,7 @@ TEST(ReadLlama4, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(experts(spec).shared_intermediate_size, 8192);
   EXPECT_TRUE(experts(spec).weights_scale_input);
   EXPECT_EQ(experts(spec).rule.scores, kernels::RouterScores::kSigmoid);
-  EXPECT_EQ(experts(spec).rule.weights_of, kernels::RouterWeights::kAllExperts);
+  EXPECT_EQ(experts(spec).rule.weights, kernels::RouterWeights::kAllExperts);
 }
 
 TEST(ReadLlama4, ReadsLayerKinds) {

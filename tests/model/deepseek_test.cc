@@ -54,7 +54,7 @@ TEST(ReadDeepseekV2, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(moe(spec, 0).rule.scores, kernels::RouterScores::kSoftmax);
   EXPECT_EQ(moe(spec, 0).rule.weights_of, kernels::RouterWeights::kAllExperts);
   EXPECT_FLOAT_EQ(moe(spec, 0).rule.scale, 1.0f);
-  EXPECT_FALSE(moe(spec, 0).rule.groups.limit());
+  EXPECT_FALSE(moe(spec, 0).rule.groups.is_limited());
   EXPECT_FALSE(moe(spec, 0).correction);
   EXPECT_EQ(spec.ropes[0].rotary_dim, 64);
   EXPECT_TRUE(spec.ropes[0].interleaved);
@@ -62,7 +62,7 @@ TEST(ReadDeepseekV2, UsesTransformersDefaultsForAbsentFields) {
 
 TEST(ReadDeepseekV2, GroupsExpertsByTopkMethod) {
   const Fields groups = with(kV2Fields, {{"n_group", "8"}, {"topk_group", "3"}, {"n_routed_experts", "160"}});
-  EXPECT_FALSE(moe(read(kV2, groups), 0).rule.groups.limit()) << "topk_method greedy ignores groups";
+  EXPECT_FALSE(moe(read(kV2, groups), 0).rule.groups.is_limited()) << "topk_method greedy ignores groups";
   const ModelSpec limited = read(
       kV2, with(groups, {{"topk_method", "\"group_limited_greedy\""}, {"routed_scaling_factor", "16.0"}}));
   EXPECT_EQ(moe(limited, 0).rule.groups.num_groups, 8);
@@ -96,7 +96,7 @@ TEST(ReadDeepseekV3, AcceptsKimiK2WithOneExpertGroup) {
                                                   {"first_k_dense_replace", "1"},
                                                   {"routed_scaling_factor", "2.827"}}));
   EXPECT_EQ(moe(spec, 1).num_experts, 384);
-  EXPECT_FALSE(moe(spec, 1).rule.groups.limit());
+  EXPECT_FALSE(moe(spec, 1).rule.groups.is_limited());
 }
 
 TEST(ReadDeepseek, AppliesTheYarnTemperatureSquaredToTheScale) {

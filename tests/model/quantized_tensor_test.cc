@@ -59,7 +59,7 @@ class OnePart {
     check_part(slots_.front(), part(), quantization_, *files_);
     read_ = read_part(slots_.front(), part(), quantization_, *files_);
     Stream stream;
-    kernels::require_weight_of(stream, "weight", read_.weight);
+    kernels::require_weight_on(stream, "weight", read_.weight);
     return read_.weight;
   }
   std::vector<double> row(int64_t out, size_t count) {
@@ -459,7 +459,7 @@ TEST(QuantizedTensor, DummyWeightsExistInEachFormat) {
     EXPECT_EQ(slots[2].parts[0].storage, WeightStorage::kPlain);
     const LoadedPart made = make_dummy_tensor(slots[0], slots[0].parts[0], quantization);
     Stream stream;
-    kernels::require_weight_of(stream, name, made.weight);
+    kernels::require_weight_on(stream, name, made.weight);
     double squares = 0.0;
     for (const int64_t out : {0, 130, 199})
       for (const double weight : kernels::reference::weight_row(made.weight, out)) squares += weight * weight;

@@ -26,7 +26,7 @@ KERNELS = """
     try:
         attend.attention(q, k[:1], k, **call)
     except attend.Error as caught:
-        refusal = caught  # keeps the traceback and so the tensors
+        error = caught  # keeps the traceback and so the tensors
 """
 
 PLANS = """

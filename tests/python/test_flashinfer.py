@@ -77,13 +77,13 @@ def test_prefill_over_pages_and_over_ragged_keys_agrees_with_the_reference(rng, 
             check(library.array(lse)[rows], want_lse.T * LOG2_E)
 
 
-@pytest.mark.parametrize("parts_of_one", [False, True])
-def test_mla_agrees_with_the_reference(rng, library, parts_of_one):
+@pytest.mark.parametrize("gives_parts", [False, True])
+def test_mla_agrees_with_the_reference(rng, library, gives_parts):
     pages, (latent, _), keys = csr_pages(rng, library, [20, 7], 16, 1, 576, "NHD")
     q_nope, nope_values = draw(rng, library, 3, 4, 512)
     q_pe, pe_values = draw(rng, library, 3, 4, 64)
     ckv, kpe = latent[:, :, 0, :512], latent[:, :, 0, 512:]
-    if not parts_of_one:
+    if not gives_parts:
         ckv, kpe = library.tensor(library.array(ckv).copy()), library.tensor(library.array(kpe).copy())
     wrapper = flashinfer.BatchMLAPagedAttentionWrapper(None)
     wrapper.plan(int32(library, [0, 1, 3]), *pages[:2], int32(library, [20, 7]), 4, 512, 64, 16, True, 0.05)

@@ -60,7 +60,7 @@ Managed* export_as(const Tensor& tensor) {
 }
 
 std::string unsupported_message(const dlpack::DLTensor& tensor) {
-  return error_message(ErrorCode::kUnsupported, [&] { view_of(tensor); });
+  return error_message(ErrorCode::kUnsupported, [&] { to_view(tensor); });
 }
 
 template <class Managed>
@@ -97,10 +97,10 @@ TYPED_TEST(DLPack, ImportsATensorWithoutADeleter) {
 TYPED_TEST(DLPack, TreatsNullStridesAsRowMajor) {
   Producer<TypeParam> producer;
   producer.managed.dl_tensor.strides = nullptr;
-  EXPECT_TRUE(view_of(producer.managed.dl_tensor).is_contiguous());
+  EXPECT_TRUE(to_view(producer.managed.dl_tensor).is_contiguous());
   producer.strides = {4, 8, 1};  // transposed view: rows of two matrices alternate
   producer.managed.dl_tensor.strides = producer.strides.data();
-  const TensorView view = view_of(producer.managed.dl_tensor);
+  const TensorView view = to_view(producer.managed.dl_tensor);
   EXPECT_EQ(*view[1][2][3].template as<int32_t>(), 1 * 4 + 2 * 8 + 3);
 }
 
@@ -118,7 +118,7 @@ TYPED_TEST(DLPack, SupportsScalars) {
   producer.managed.dl_tensor.ndim = 0;
   producer.managed.dl_tensor.shape = nullptr;
   producer.managed.dl_tensor.strides = nullptr;
-  EXPECT_EQ(view_of(producer.managed.dl_tensor).num_elements(), 1);
+  EXPECT_EQ(to_view(producer.managed.dl_tensor).num_elements(), 1);
 }
 
 TYPED_TEST(DLPack, DoesNotAcquireOwnershipOnRejection) {
@@ -204,11 +204,11 @@ TEST(DLPackView, AcceptsHostAndCudaMemoryAndRejectsOtherDevices) {
   Producer<dlpack::DLManagedTensor> producer;
   dlpack::DLTensor& tensor = producer.managed.dl_tensor;
   tensor.device = {dlpack::kCuda, 3};
-  EXPECT_EQ(view_of(tensor).device, (Device{DeviceType::kCuda, 3}));
+  EXPECT_EQ(to_view(tensor).device, (Device{DeviceType::kCuda, 3}));
   tensor.device = {dlpack::kCudaManaged, 1};
-  EXPECT_EQ(view_of(tensor).device, (Device{DeviceType::kCuda, 1}));
+  EXPECT_EQ(to_view(tensor).device, (Device{DeviceType::kCuda, 1}));
   tensor.device = {dlpack::kCudaHost, 1};
-  EXPECT_EQ(view_of(tensor).device, Device{});
+  EXPECT_EQ(to_view(tensor).device, Device{});
   tensor.device = {10, 0};  // kDLROCM
   EXPECT_EQ(unsupported_message(tensor), "DLPack device type 10: expected CPU (1) or CUDA (2)");
 }

@@ -112,10 +112,10 @@ std::string describe(const Capability& capability) {
 }
 
 std::string describe(const BackendEntry& entry) {
-  if (entry.mha.served() && entry.mha == entry.mla) return "MHA, MLA: " + describe(entry.mha);
+  if (entry.mha.supports_any_phase() && entry.mha == entry.mla) return "MHA, MLA: " + describe(entry.mha);
   std::string text;
-  if (entry.mha.served()) append(text, " | ", "MHA: " + describe(entry.mha));
-  if (entry.mla.served()) append(text, " | ", "MLA: " + describe(entry.mla));
+  if (entry.mha.supports_any_phase()) append(text, " | ", "MHA: " + describe(entry.mha));
+  if (entry.mla.supports_any_phase()) append(text, " | ", "MLA: " + describe(entry.mla));
   return text;
 }
 
@@ -145,7 +145,7 @@ PageSizes page_sizes_for(const Capability& capability, const Requirement& requir
   const bool tree = requirement.speculation == Speculation::kTree;
   if (tree) sizes = sizes.intersect(capability.tree_page_sizes);
   if (tree && requirement.window) sizes = sizes.intersect(capability.window_tree_page_sizes);
-  if (requirement.q_heads_per_kv == 1) sizes = sizes.intersect(capability.ungrouped_page_sizes);
+  if (requirement.q_heads_per_kv == 1) sizes = sizes.intersect(capability.no_gqa_page_sizes);
   return sizes;
 }
 

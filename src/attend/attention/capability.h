@@ -113,7 +113,7 @@ struct Capability {
   // Page sizes under a condition; they intersect if several conditions hold.
   PageSizes tree_page_sizes = PageSizes::all();         // with draft trees
   PageSizes window_tree_page_sizes = PageSizes::all();  // with draft trees and a sliding window
-  PageSizes ungrouped_page_sizes = PageSizes::all();    // with equal numbers of KV and query heads
+  PageSizes no_gqa_page_sizes = PageSizes::all();       // with equal numbers of KV and query heads
   int preferred_page_size = 0;  // used if the user requests none; 0: the resolver's default
 
   HeadDims head_dims = {256, 256};  // largest head dims
@@ -141,7 +141,7 @@ struct Capability {
   constexpr const Set<Architecture>& architectures(Phase phase) const {
     return phase == Phase::kPrefill ? prefill : decode;
   }
-  constexpr bool served() const { return !prefill.empty() || !decode.empty(); }
+  constexpr bool supports_any_phase() const { return !prefill.empty() || !decode.empty(); }
   bool operator==(const Capability&) const = default;
 };
 

@@ -1,4 +1,4 @@
-// Reasons why a backend cannot serve a requirement: one check per field of Capability.
+// Reasons why a backend does not support a requirement: one check per field of Capability.
 #include <algorithm>
 #include <sstream>
 
@@ -20,11 +20,12 @@ class Reasons {
  public:
   Reasons(const BackendEntry& entry, Phase phase) : entry_(entry), phase_(phase) {}
 
-  template <class What, class Takes>
-  void unless(bool served, const What& what, const Takes& takes) {
-    if (!served) found_.push_back(text(what, ": ", entry_.name, ' ', takes, " (", to_string(phase_), ')'));
+  template <class Required, class Limit>
+  void add_unless(bool supported, const Required& required, const Limit& limit) {
+    if (!supported)
+      found_.push_back(text(required, ": ", entry_.name, ' ', limit, " (", to_string(phase_), ')'));
   }
-  std::vector<std::string> take() { return std::move(found_); }
+  std::vector<std::string> release() { return std::move(found_); }
 
  private:
   const BackendEntry& entry_;
@@ -40,44 +41,44 @@ bool supports_head_dims(const Capability& can, HeadDims dims) {
 
 std::string supported_head_dims(const Capability& can) {
   const std::string largest = text(can.head_dims.qk, '/', can.head_dims.v);
-  if (can.head_dim_rule == HeadDimRule::kExactly) return "takes " + largest;
-  if (can.head_dim_rule == HeadDimRule::kUpTo) return "takes multiples of 8 up to " + largest;
-  return text("takes equal multiples of 8 up to ", can.head_dims.qk);
+  if (can.head_dim_rule == HeadDimRule::kExactly) return "supports " + largest;
+  if (can.head_dim_rule == HeadDimRule::kUpTo) return "supports multiples of 8 up to " + largest;
+  return text("supports equal multiples of 8 up to ", can.head_dims.qk);
 }
 
 void add_geometry_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
   const HeadDims dims = needs.head_dims;
-  reasons.unless(supports_head_dims(can, dims), text("head dims ", dims.qk, '/', dims.v),
-                 supported_head_dims(can));
+  reasons.add_unless(supports_head_dims(can, dims), text("head dims ", dims.qk, '/', dims.v),
+                     supported_head_dims(can));
   const bool any = can.num_q_heads[0] == 0;
-  reasons.unless(any || std::ranges::find(can.num_q_heads, needs.num_q_heads) != can.num_q_heads.end(),
-                 text(needs.num_q_heads, " query heads"),
-                 text("has ", can.num_q_heads[0], " and ", can.num_q_heads[1]));
-  reasons.unless(can.dtypes.contains(needs.dtype), text("dtype ", needs.dtype),
-                 "has " + to_string(can.dtypes));
+  reasons.add_unless(any || std::ranges::find(can.num_q_heads, needs.num_q_heads) != can.num_q_heads.end(),
+                     text(needs.num_q_heads, " query heads"),
+                     text("supports ", can.num_q_heads[0], " and ", can.num_q_heads[1]));
+  reasons.add_unless(can.dtypes.contains(needs.dtype), text("dtype ", needs.dtype),
+                     "supports " + to_string(can.dtypes));
   const std::string kv_dtype = text("kv_cache_dtype ", kernels::cache_dtype_name(needs.kv_dtype));
   const bool has_kv_dtype = can.kv_dtypes.contains(needs.kv_dtype);
-  reasons.unless(has_kv_dtype, kv_dtype, "has " + to_string(can.kv_dtypes));
+  reasons.add_unless(has_kv_dtype, kv_dtype, "supports " + to_string(can.kv_dtypes));
   constexpr HeadDims kScaled{kernels::kScaledRow.width(), kernels::kScaledRow.rank};
   if (has_kv_dtype && needs.kv_dtype == DType::kU8)
-    reasons.unless(dims == kScaled, text(kv_dtype, " with head dims ", dims.qk, '/', dims.v),
-                   text("has it for ", kScaled.qk, '/', kScaled.v));
+    reasons.add_unless(dims == kScaled, text(kv_dtype, " with head dims ", dims.qk, '/', dims.v),
+                       text("supports it for ", kScaled.qk, '/', kScaled.v));
 }
 
 void add_feature_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {
-  const std::string_view none = "has none";
-  reasons.unless(can.kv_scales || !needs.kv_scales, "KV scales", none);
-  reasons.unless(can.window || !needs.window, "sliding window", none);
-  reasons.unless(can.chunk || !needs.chunk, "chunked local attention", none);
-  reasons.unless(can.logit_cap || !needs.logit_cap, "logit cap", none);
-  reasons.unless(can.sinks || !needs.sinks, "attention sinks", none);
-  reasons.unless(can.cross || !needs.cross, "cross attention", none);
+  constexpr std::string_view kUnsupported = "does not support this";
+  reasons.add_unless(can.kv_scales || !needs.kv_scales, "KV scales", kUnsupported);
+  reasons.add_unless(can.window || !needs.window, "sliding window", kUnsupported);
+  reasons.add_unless(can.chunk || !needs.chunk, "chunked local attention", kUnsupported);
+  reasons.add_unless(can.logit_cap || !needs.logit_cap, "logit cap", kUnsupported);
+  reasons.add_unless(can.sinks || !needs.sinks, "attention sinks", kUnsupported);
+  reasons.add_unless(can.cross || !needs.cross, "cross attention", kUnsupported);
   if (can.cross && can.window)
-    reasons.unless(can.cross_with_window || !needs.cross || !needs.window,
-                   "cross attention and a sliding window", "has one or the other");
-  reasons.unless(can.bidirectional || !needs.bidirectional, "bidirectional attention", none);
-  reasons.unless(needs.speculation <= can.speculation, text("draft ", to_string(needs.speculation)),
-                 text("takes ", to_string(can.speculation)));
+    reasons.add_unless(can.cross_with_window || !needs.cross || !needs.window,
+                       "cross attention and a sliding window", "supports only one of them");
+  reasons.add_unless(can.bidirectional || !needs.bidirectional, "bidirectional attention", kUnsupported);
+  reasons.add_unless(needs.speculation <= can.speculation, text("draft ", to_string(needs.speculation)),
+                     text("supports ", to_string(can.speculation)));
 }
 
 // On the CPU all contracts run on the same kernels: a contract that is deterministic on any architecture is
@@ -86,55 +87,57 @@ void add_determinism_reasons(const Capability& can, const Requirement& needs, Ar
                              bool contract_on_cpu, Reasons& reasons) {
   if (!needs.deterministic) return;
   if (can.deterministic.empty())
-    reasons.unless(false, "deterministic inference", "has none");
+    reasons.add_unless(false, "deterministic inference", "does not support this");
   else if (!contract_on_cpu)
-    reasons.unless(can.deterministic.contains(architecture),
-                   text("deterministic inference on ", to_string(architecture)),
-                   text("has it for ", to_string(needs.kind), " on ", to_string(can.deterministic)));
+    reasons.add_unless(can.deterministic.contains(architecture),
+                       text("deterministic inference on ", to_string(architecture)),
+                       text("supports it for ", to_string(needs.kind), " on ", to_string(can.deterministic)));
 }
 
 void add_page_reasons(const Capability& can, const Requirement& needs, int page_size, Reasons& reasons) {
   const bool tree = needs.speculation == Speculation::kTree;
-  std::string what = text("page_size ", page_size);
+  std::string required = text("page_size ", page_size);
   if (can.page_sizes.contains(page_size)) {  // a condition on page sizes excludes it
     if (tree && !can.tree_page_sizes.contains(page_size))
-      what += " with draft trees";
+      required += " with draft trees";
     else if (tree && needs.window && !can.window_tree_page_sizes.contains(page_size))
-      what += " with draft trees and a sliding window";
+      required += " with draft trees and a sliding window";
     else
-      what += " with one query head per KV head";
+      required += " with one query head per KV head";
   }
   const PageSizes sizes = page_sizes_for(can, needs);
-  reasons.unless(sizes.contains(page_size), what, "needs " + sizes.to_string());
+  reasons.add_unless(sizes.contains(page_size), required, "needs " + sizes.to_string());
 }
 
 }  // namespace
 
-std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
-                                         const Requirement& requirement, const Hardware& hardware,
-                                         std::optional<int> page_size, bool is_requested_by_name) {
+std::vector<std::string> rejection_reasons(const BackendEntry& entry, Phase phase,
+                                           const Requirement& requirement, const Hardware& hardware,
+                                           std::optional<int> page_size, bool is_requested_by_name) {
   const Capability& can = entry.capability(requirement.kind);
   const std::string_view kind = to_string(requirement.kind);
   const Architecture architecture = hardware.architecture;
   Reasons reasons(entry, phase);
-  if (!can.served()) {
-    reasons.unless(false, kind, requirement.kind == KvKind::kMla ? "serves MHA only" : "serves MLA only");
-    return reasons.take();
+  if (!can.supports_any_phase()) {
+    reasons.add_unless(false, kind,
+                       requirement.kind == KvKind::kMla ? "supports MHA only" : "supports MLA only");
+    return reasons.release();
   }
   const bool contract_on_cpu = is_requested_by_name && architecture == Architecture::kCpu;
   const Set<Architecture>& architectures = can.architectures(phase);
   if (architectures.empty())
-    reasons.unless(false, kind, phase == Phase::kPrefill ? "only decodes" : "only prefills");
+    reasons.add_unless(false, kind,
+                       phase == Phase::kPrefill ? "supports decode only" : "supports prefill only");
   else if (!contract_on_cpu)
-    reasons.unless(architectures.contains(architecture), to_string(architecture),
-                   text("runs ", kind, " on ", to_string(architectures)));
+    reasons.add_unless(architectures.contains(architecture), to_string(architecture),
+                       text("runs ", kind, " on ", to_string(architectures)));
   add_geometry_reasons(can, requirement, reasons);
   add_feature_reasons(can, requirement, reasons);
   add_determinism_reasons(can, requirement, architecture, contract_on_cpu, reasons);
   if (phase == Phase::kDecode)
-    reasons.unless(can.graphs || !requirement.graphs, "CUDA graphs", "can not be captured");
+    reasons.add_unless(can.graphs || !requirement.graphs, "CUDA graphs", "does not support this");
   if (page_size) add_page_reasons(can, requirement, *page_size, reasons);
-  return reasons.take();
+  return reasons.release();
 }
 
 }  // namespace attend

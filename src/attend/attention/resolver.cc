@@ -9,7 +9,7 @@
 namespace attend {
 namespace {
 
-// A backend that can serve a phase.
+// A backend that supports a phase.
 struct Candidate {
   const BackendEntry* entry;
   std::string why;
@@ -41,8 +41,8 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
 const BackendEntry& named_backend(std::span<const BackendEntry> table, std::string_view name) {
   const BackendEntry* entry = find_backend(table, name);
   if (entry != nullptr) return *entry;
-  if (const UnsupportedBackend* foreign = find_unsupported_backend(name))
-    fail(ErrorCode::kUnsupported, "attention backend '", name, "' of SGLang: ", foreign->why);
+  if (const UnsupportedBackend* unsupported = find_unsupported_backend(name))
+    fail(ErrorCode::kUnsupported, "attention backend '", name, "' of SGLang: ", unsupported->why);
   std::vector<std::string> names;
   for (const BackendEntry& known : table) names.emplace_back(known.name);
   fail(ErrorCode::kInvalidArgument, "attention backend '", name, "': expected one of ", join(names, ", "));
@@ -51,25 +51,25 @@ const BackendEntry& named_backend(std::span<const BackendEntry> table, std::stri
 // Backend that the user named for a phase; null entry: none.
 struct RequestedBackend {
   const BackendEntry* entry = nullptr;
-  bool does_phase = true;  // false: named for both phases, and only supports the other one
+  bool supports_phase = true;  // false: named for both phases, and only supports the other one
 };
 
 RequestedBackend find_requested(Phase phase, const ResolveInput& input) {
   const BackendOptions& options = input.options;
   const bool prefill = phase == Phase::kPrefill;
-  const std::string& own = prefill ? options.prefill_backend : options.decode_backend;
+  const std::string& requested = prefill ? options.prefill_backend : options.decode_backend;
   const std::string& other = prefill ? options.decode_backend : options.prefill_backend;
-  if (!own.empty()) return {.entry = &named_backend(input.table, own)};
+  if (!requested.empty()) return {.entry = &named_backend(input.table, requested)};
   if (options.attention_backend.empty()) return {};
   const BackendEntry& both = named_backend(input.table, options.attention_backend);
   const Capability& can = both.capability(input.requirement.kind);
   // If the user overrides the other phase, choosing automatically here would ignore the option.
-  const bool only_other = can.served() && can.architectures(phase).empty() && other.empty();
-  return {.entry = &both, .does_phase = !only_other};
+  const bool only_other = can.supports_any_phase() && can.architectures(phase).empty() && other.empty();
+  return {.entry = &both, .supports_phase = !only_other};
 }
 
 std::string requested_reason(const BackendEntry& entry, Phase phase, const ResolveInput& input) {
-  const std::string why = std::string(entry.name) + ": asked for";
+  const std::string why = std::string(entry.name) + ": requested";
   const Set<Architecture>& native_hardware = entry.capability(input.requirement.kind).architectures(phase);
   return native_hardware.contains(input.hardware.architecture)
              ? why
@@ -87,7 +87,7 @@ std::vector<Rejection> rejected(Phase phase, const ResolveInput& input, const Ba
   for (const BackendEntry& entry : input.table) {
     if (&entry == except) continue;
     auto reasons =
-        reasons_against(entry, phase, input.requirement, input.hardware, input.options.page_size, false);
+        rejection_reasons(entry, phase, input.requirement, input.hardware, input.options.page_size, false);
     if (!reasons.empty()) found.push_back({entry.name, phase, std::move(reasons)});
   }
   return found;
@@ -95,26 +95,27 @@ std::vector<Rejection> rejected(Phase phase, const ResolveInput& input, const Ba
 
 // Returns every backend of the table that was not rejected, preferred ones first.
 std::vector<Candidate> automatic_candidates(const ResolveInput& input,
-                                            const std::vector<Rejection>& refused) {
-  const std::string on(to_string(input.hardware.architecture));
-  std::vector<const BackendEntry*> able;
+                                            const std::vector<Rejection>& rejections) {
+  const std::string architecture(to_string(input.hardware.architecture));
+  std::vector<const BackendEntry*> supported;
   for (const BackendEntry& entry : input.table)
-    if (std::ranges::find(refused, entry.name, &Rejection::backend) == refused.end()) able.push_back(&entry);
+    if (std::ranges::find(rejections, entry.name, &Rejection::backend) == rejections.end())
+      supported.push_back(&entry);
 
   std::vector<Candidate> candidates;
-  std::string why = ": first choice for " + on;
+  std::string why = ": first choice for " + architecture;
   for (const Preference& preferred : preference(input.requirement.kind, input.hardware.architecture)) {
     if (!is_preferred(preferred, input.requirement)) continue;
-    const auto found = std::ranges::find(able, preferred.backend, &BackendEntry::name);
-    if (found != able.end()) {
+    const auto found = std::ranges::find(supported, preferred.backend, &BackendEntry::name);
+    if (found != supported.end()) {
       candidates.push_back({*found, std::string((*found)->name) + why});
-      able.erase(found);
+      supported.erase(found);
     }
-    why = ": first choice for " + on + " that can serve this";
+    why = ": first choice for " + architecture + " that supports this model";
   }
-  for (const BackendEntry* entry : able)
-    candidates.push_back(
-        {entry, std::string(entry->name) + ": none of the usual choices for " + on + " will do"});
+  for (const BackendEntry* entry : supported)
+    candidates.push_back({entry, std::string(entry->name) + ": no preferred backend for " + architecture +
+                                     " supports this model"});
   return candidates;
 }
 
@@ -122,11 +123,11 @@ PhaseChoice choose_for(Phase phase, const ResolveInput& input) {
   const RequestedBackend requested = find_requested(phase, input);
   PhaseChoice choice{.phase = phase,
                      .candidates = {},
-                     .rejected = rejected(phase, input, requested.does_phase ? requested.entry : nullptr),
+                     .rejected = rejected(phase, input, requested.supports_phase ? requested.entry : nullptr),
                      .against = {}};
-  if (requested.entry != nullptr && requested.does_phase) {
-    choice.against = reasons_against(*requested.entry, phase, input.requirement, input.hardware,
-                                     input.options.page_size, true);
+  if (requested.entry != nullptr && requested.supports_phase) {
+    choice.against = rejection_reasons(*requested.entry, phase, input.requirement, input.hardware,
+                                       input.options.page_size, true);
     if (choice.against.empty())
       choice.candidates.push_back({requested.entry, requested_reason(*requested.entry, phase, input)});
     return choice;
@@ -142,7 +143,7 @@ int choose_page_size(PageSizes sizes, const Capability& prefill, const Capabilit
   for (int size : {decode.preferred_page_size, prefill.preferred_page_size, kDefaultPageSize, 64, 32, 128,
                    256, 8, 4, 2, 1})
     if (sizes.contains(size)) return size;
-  ensure(false, "a page size from none");
+  ensure(false, "no page size to choose from");
   return 0;
 }
 
@@ -167,7 +168,7 @@ std::optional<Resolution> choose_pair(const ResolveInput& input, const PhaseChoi
   return std::nullopt;
 }
 
-[[noreturn]] void refuse_page_sizes(const ResolveInput& input, const PhaseChoice& prefill,
+[[noreturn]] void reject_page_sizes(const ResolveInput& input, const PhaseChoice& prefill,
                                     const PhaseChoice& decode) {
   std::vector<std::string> needs;
   for (const PhaseChoice* choice : {&prefill, &decode})
@@ -176,7 +177,7 @@ std::optional<Resolution> choose_pair(const ResolveInput& input, const PhaseChoi
           std::string(candidate.entry->name) + " needs " +
           page_sizes_for(candidate.entry->capability(input.requirement.kind), input.requirement).to_string() +
           " (" + std::string(to_string(choice->phase)) + ")");
-  fail(ErrorCode::kUnsupported, "no page size serves both phases: ", join(needs, ", "));
+  fail(ErrorCode::kUnsupported, "no page size is supported in both phases: ", join(needs, ", "));
 }
 
 }  // namespace
@@ -198,17 +199,17 @@ Resolution resolve(const Requirement& requirement, const Hardware& hardware, con
   against.insert(against.end(), decode.against.begin(), decode.against.end());
   if (!against.empty()) fail(ErrorCode::kUnsupported, join(against, "; "));
 
-  std::vector<Rejection> refused = std::move(prefill.rejected);
-  std::ranges::move(decode.rejected, std::back_inserter(refused));
+  std::vector<Rejection> rejections = std::move(prefill.rejected);
+  std::ranges::move(decode.rejected, std::back_inserter(rejections));
   if (prefill.candidates.empty() || decode.candidates.empty()) {
     std::string all;
-    for (const Rejection& rejection : refused) all += "\n  " + join(rejection.reasons, "; ");
-    fail(ErrorCode::kUnsupported, "no attention backend serves this model on ",
+    for (const Rejection& rejection : rejections) all += "\n  " + join(rejection.reasons, "; ");
+    fail(ErrorCode::kUnsupported, "no attention backend supports this model on ",
          to_string(hardware.architecture), ":", all);
   }
   std::optional<Resolution> resolution = choose_pair(input, prefill, decode);
-  if (!resolution) refuse_page_sizes(input, prefill, decode);
-  resolution->rejected = std::move(refused);
+  if (!resolution) reject_page_sizes(input, prefill, decode);
+  resolution->rejected = std::move(rejections);
   return *std::move(resolution);
 }
 

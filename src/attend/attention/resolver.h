@@ -58,9 +58,9 @@ inline constexpr int kDefaultPageSize = 16;
 // Returns every reason why `entry` cannot serve `phase`; empty if it can. `is_requested_by_name`: on the CPU
 // any backend may be requested by name and then runs on the CPU kernels; the automatic choice never does
 // that.
-std::vector<std::string> reasons_against(const BackendEntry& entry, Phase phase,
-                                         const Requirement& requirement, const Hardware& hardware,
-                                         std::optional<int> page_size, bool is_requested_by_name);
+std::vector<std::string> rejection_reasons(const BackendEntry& entry, Phase phase,
+                                           const Requirement& requirement, const Hardware& hardware,
+                                           std::optional<int> page_size, bool is_requested_by_name);
 
 // Chooses the backends of both phases and the page size, and never changes a request of the user. Throws
 // Error(kInvalidArgument) with the list of names for an unknown name, Error(kUnsupported) for a backend of

@@ -178,7 +178,7 @@ constexpr BackendEntry kTable[] = {
      .mha = {.prefill = kSm90AndLater,
              .decode = kSm90AndLater,
              .page_sizes = {16, 32, 64, 128},
-             .ungrouped_page_sizes = {16, 32, 64},
+             .no_gqa_page_sizes = {16, 32, 64},
              .preferred_page_size = 64,
              .head_dim_rule = HeadDimRule::kEqualUpTo,
              .dtypes = kFloats,

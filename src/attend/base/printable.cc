@@ -18,9 +18,9 @@ std::string printable(std::string_view text) {
   for (size_t at = 0; at < text.size(); ++at) {
     const auto byte = static_cast<unsigned char>(text[at]);
     const auto next = at + 1 < text.size() ? static_cast<unsigned char>(text[at + 1]) : 0;
-    const bool of_two_bytes = byte == 0xc2 && next >= 0x80 && next <= 0x9f;
-    shown += is_control(byte) || of_two_bytes ? '?' : text[at];
-    if (of_two_bytes) ++at;
+    const bool is_c1_control = byte == 0xc2 && next >= 0x80 && next <= 0x9f;
+    shown += is_control(byte) || is_c1_control ? '?' : text[at];
+    if (is_c1_control) ++at;
   }
   return shown;
 }

@@ -46,7 +46,7 @@ double read_bytes_per_second(std::span<const std::byte> memory, int num_threads,
   const size_t share = interleaved ? std::min(fair, way.chunk_bytes) : fair;
   const auto num_shares =
       static_cast<int64_t>(interleaved ? memory.size() / share : static_cast<size_t>(num_threads));
-  const double seconds = seconds_of([&] {
+  const double seconds = measure_seconds([&] {
     // One task per thread, independent of the team's size.
     std::atomic<int64_t> next = 0;
     parallel_for(num_threads, [&](int64_t, int) {
@@ -105,7 +105,7 @@ std::vector<Arithmetic> available_arithmetic() {
 double operations_per_second(Arithmetic arithmetic, int num_threads) {
   const PeakLoop loop = peak_loop(arithmetic);
   const double seconds =
-      seconds_of([&] { parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
+      measure_seconds([&] { parallel_for(num_threads, [&](int64_t, int) { sink = loop.run(kPeakSteps); }); });
   return loop.operations_per_step * static_cast<double>(kPeakSteps) * num_threads / seconds;
 }
 

@@ -73,7 +73,7 @@ void print_case(const Report& report, const CaseResult& result) {
 
 }  // namespace
 
-std::vector<std::string> names_of(const kernels::KernelChoices& choices) {
+std::vector<std::string> choice_names(const kernels::KernelChoices& choices) {
   std::vector<std::string> names;
   for (const kernels::KernelChoice& choice : choices.all()) names.push_back(to_string(choice));
   return names;
@@ -114,10 +114,10 @@ void write_json(const Report& report, const std::filesystem::path& path) {
   std::ofstream file(part);
   file << json.dump(2) << '\n';
   file.close();
-  std::error_code refused;
-  if (file.good() && part != path) std::filesystem::rename(part, path, refused);
-  if (file.good() && !refused) return;
-  if (part != path) std::filesystem::remove(part, refused);
+  std::error_code rename_error;
+  if (file.good() && part != path) std::filesystem::rename(part, path, rename_error);
+  if (file.good() && !rename_error) return;
+  if (part != path) std::filesystem::remove(part, rename_error);
   fail(ErrorCode::kInvalidArgument, "--json ", path.string(), ": cannot be written");
 }
 

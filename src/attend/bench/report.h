@@ -50,7 +50,7 @@ struct Report {
 };
 
 // Returns the text of Report::kernels.
-std::vector<std::string> names_of(const kernels::KernelChoices& choices);
+std::vector<std::string> choice_names(const kernels::KernelChoices& choices);
 
 // Prints a table to stdout, each case as soon as it is complete. Output is not flushed.
 class ReportPrinter {

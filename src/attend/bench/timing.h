@@ -16,7 +16,7 @@ inline double seconds_now() {
 }
 
 template <class Fn>
-double seconds_of(const Fn& fn) {
+double measure_seconds(const Fn& fn) {
   const double start = seconds_now();
   fn();
   return seconds_now() - start;

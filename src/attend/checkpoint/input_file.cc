@@ -54,7 +54,7 @@ std::string describe_error(const std::filesystem::path& path, int error_number) 
   }
 }
 
-[[noreturn]] void refuse(const std::filesystem::path& path, int error_number) {
+[[noreturn]] void reject(const std::filesystem::path& path, int error_number) {
   fail(ErrorCode::kNotFound, path.string(), ": ", describe_error(path, error_number));
 }
 
@@ -78,7 +78,7 @@ int open_file(const std::filesystem::path& path) {
   struct stat status {};
   const int error_number = errno;
   if (file < 0 && stat(path.c_str(), &status) == 0) require_regular_file(path, status);
-  if (file < 0) refuse(path, error_number);
+  if (file < 0) reject(path, error_number);
   return file;
 }
 
@@ -97,7 +97,7 @@ InputFile::~InputFile() { close(descriptor_); }
 
 struct stat InputFile::status() const {
   struct stat status {};
-  if (fstat(descriptor_, &status) != 0) refuse(path_, errno);
+  if (fstat(descriptor_, &status) != 0) reject(path_, errno);
   return status;
 }
 
@@ -108,7 +108,7 @@ std::string InputFile::read(size_t begin, size_t num_bytes) const {
     const ssize_t got =
         pread(descriptor_, copy.data() + done, num_bytes - done, static_cast<off_t>(begin + done));
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) refuse(path_, errno);
+    if (got < 0) reject(path_, errno);
     if (got == 0) break;
     done += static_cast<size_t>(got);
   }
@@ -119,24 +119,24 @@ std::string InputFile::read(size_t begin, size_t num_bytes) const {
 std::string read_file(const std::filesystem::path& path, size_t max_bytes) {
   constexpr size_t kPart = size_t{1} << 20;
   const InputFile file(path);
-  const auto refuse_size = [&](size_t num_bytes) {
+  const auto reject_size = [&](size_t num_bytes) {
     fail(ErrorCode::kUnsupported, path.string(), ": ", num_bytes, " bytes: at most ", max_bytes);
   };
   const auto num_bytes = static_cast<size_t>(file.status().st_size);
-  if (num_bytes > max_bytes) refuse_size(num_bytes);
+  if (num_bytes > max_bytes) reject_size(num_bytes);
   // Growing files and files of /proc have more bytes than their size.
   std::string text;
   for (size_t size = std::max(num_bytes, size_t{1});; size = kPart) {
     const std::string part = file.read(text.size(), std::min(size, max_bytes + 1 - text.size()));
     if (part.empty()) break;
     text += part;
-    if (text.size() > max_bytes) refuse_size(text.size());
+    if (text.size() > max_bytes) reject_size(text.size());
   }
-  refuse_lfs_pointer(text, path);
+  reject_lfs_pointer(text, path);
   return text;
 }
 
-void refuse_lfs_pointer(std::string_view bytes, const std::filesystem::path& path) {
+void reject_lfs_pointer(std::string_view bytes, const std::filesystem::path& path) {
   if (bytes.starts_with(kLfsPointer))
     fail(ErrorCode::kCorruptFile, path.string(),
          ": is a Git LFS pointer to the file, not the file: expected what `git lfs pull` fetches in its "
@@ -148,7 +148,7 @@ bool file_exists(const std::filesystem::path& path) {
   if (stat(path.c_str(), &status) == 0) return true;
   const int error_number = errno;
   const bool absent = error_number == ENOTDIR || (error_number == ENOENT && broken_link(path).empty());
-  if (!absent) refuse(path, error_number);
+  if (!absent) reject(path, error_number);
   return false;
 }
 

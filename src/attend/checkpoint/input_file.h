@@ -36,7 +36,7 @@ std::string read_file(const std::filesystem::path& path, size_t max_bytes);
 
 // Throws Error(kCorruptFile) if the first bytes of a file are those of a Git LFS pointer: a placeholder until
 // Git LFS has fetched the file.
-void refuse_lfs_pointer(std::string_view bytes, const std::filesystem::path& path);
+void reject_lfs_pointer(std::string_view bytes, const std::filesystem::path& path);
 
 // Returns whether a file exists. Throws Error(kNotFound) for other failures: a dangling link (interrupted
 // download), a loop of links, a directory without search permission, a name that is too long.

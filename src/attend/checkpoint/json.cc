@@ -33,7 +33,7 @@ std::string JsonNode::where(std::string_view key) const {
 }
 
 std::optional<JsonNode> JsonNode::find(std::string_view key) const {
-  if (!value_->is_object()) refuse("a JSON object");
+  if (!value_->is_object()) reject("a JSON object");
   const auto field = value_->find(key);
   if (field == value_->end() || field->is_null()) return std::nullopt;
   return JsonNode(file_, *field, (path_.empty() ? "" : path_ + ".") + std::string(key));
@@ -52,29 +52,29 @@ JsonNode JsonNode::at(size_t index) const {
 }
 
 size_t JsonNode::array_size() const {
-  if (!value_->is_array()) refuse("a JSON array");
+  if (!value_->is_array()) reject("a JSON array");
   return value_->size();
 }
 
 size_t JsonNode::object_size() const {
-  if (!value_->is_object()) refuse("a JSON object");
+  if (!value_->is_object()) reject("a JSON object");
   return value_->size();
 }
 
 const std::string& JsonNode::string() const {
-  if (!value_->is_string()) refuse("a string");
+  if (!value_->is_string()) reject("a string");
   return value_->get_ref<const std::string&>();
 }
 
 const std::string& JsonNode::character() const {
   const std::string& text = string();
   if (std::count_if(text.begin(), text.end(), [](char byte) { return (byte & 0xC0) != 0x80; }) != 1)
-    refuse("one character");
+    reject("one character");
   return text;
 }
 
 bool JsonNode::boolean() const {
-  if (!value_->is_boolean()) refuse("true or false");
+  if (!value_->is_boolean()) reject("true or false");
   return value_->get<bool>();
 }
 
@@ -83,7 +83,7 @@ int JsonNode::integer(int lowest, int highest) const {
   const bool fits = value_->is_number_integer() &&
                     !(value_->is_number_unsigned() && value_->get<uint64_t>() > uint64_t{INT64_MAX});
   if (!fits || value_->get<int64_t>() < lowest || value_->get<int64_t>() > highest)
-    refuse(integer_range(lowest, highest));
+    reject(integer_range(lowest, highest));
   return static_cast<int>(value_->get<int64_t>());
 }
 
@@ -91,7 +91,7 @@ double JsonNode::positive() const {
   using Limits = std::numeric_limits<float>;
   const double number = value_->is_number() ? value_->get<double>() : 0.0;
   if (!(number >= Limits::denorm_min() && number <= Limits::max()))
-    refuse("a number above 0 that a float32 holds");
+    reject("a number above 0 that a float32 holds");
   return number;
 }
 
@@ -99,19 +99,19 @@ int32_t JsonNode::token_id() const {
   constexpr uint64_t kEnd = std::numeric_limits<int32_t>::max();
   // nlohmann-json stores nonnegative integers as unsigned.
   if (!value_->is_number_unsigned() || value_->get<uint64_t>() >= kEnd)
-    refuse("a token id, 0 to " + std::to_string(kEnd - 1));
+    reject("a token id, 0 to " + std::to_string(kEnd - 1));
   return static_cast<int32_t>(value_->get<uint64_t>());
 }
 
 int JsonNode::integer(std::string_view key, int lowest, int highest) const {
   const std::optional<int> found = find_integer(key, lowest, highest);
-  if (!found) refuse(key, integer_range(lowest, highest));
+  if (!found) reject(key, integer_range(lowest, highest));
   return *found;
 }
 
 double JsonNode::positive(std::string_view key) const {
   const std::optional<double> found = find_positive(key);
-  if (!found) refuse(key, "a number above 0 that a float32 holds");
+  if (!found) reject(key, "a number above 0 that a float32 holds");
   return *found;
 }
 
@@ -139,12 +139,12 @@ void JsonNode::fail_at_node(ErrorCode code, const std::string& words) const {
   fail(code, where(), ": ", shorten(words, kWordsChars));
 }
 
-void JsonNode::refuse(std::string_view expected) const {
+void JsonNode::reject(std::string_view expected) const {
   fail(ErrorCode::kCorruptFile, where(), " ", excerpt(*value_), ": expected ", expected);
 }
 
-void JsonNode::refuse(std::string_view key, std::string_view expected) const {
-  if (const auto field = find(key)) field->refuse(expected);
+void JsonNode::reject(std::string_view key, std::string_view expected) const {
+  if (const auto field = find(key)) field->reject(expected);
   fail(ErrorCode::kCorruptFile, where(key), " is missing: expected ", expected);
 }
 

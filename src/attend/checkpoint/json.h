@@ -62,8 +62,8 @@ class JsonNode {
   bool boolean_or(std::string_view key, bool missing) const { return find_boolean(key).value_or(missing); }
 
   // Rejects this value or a field, which may be absent. The error has position, value and expected values.
-  [[noreturn]] void refuse(std::string_view expected) const;
-  [[noreturn]] void refuse(std::string_view key, std::string_view expected) const;
+  [[noreturn]] void reject(std::string_view expected) const;
+  [[noreturn]] void reject(std::string_view key, std::string_view expected) const;
   // Reject with another message: kCorruptFile for a violation of the format, kUnsupported for a missing
   // feature.
   template <class... Parts>

@@ -100,7 +100,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                      std::move(weights), trace_.get());
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
-  add_eos_of_tokenizer();
+  add_tokenizer_eos();
   if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
   if (!tokenizer_) tokenizer_note_ = note_on_missing(MissingFile::kTokenizer, config.model_path);
   warn_about_token_ids(config.model_path);
@@ -134,7 +134,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
 
 Engine::~Engine() = default;
 
-void Engine::add_eos_of_tokenizer() {
+void Engine::add_tokenizer_eos() {
   const std::optional<int32_t> id = tokenizer_ ? tokenizer_->eos_id() : std::nullopt;
   std::vector<int32_t>& ids = model_spec_.eos_token_ids;
   if (id && std::ranges::find(ids, *id) == ids.end()) ids.push_back(*id);
@@ -470,7 +470,7 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
 
 void Engine::pool(Request& request, const TensorView& hidden_states, const OutputSink& sink) {
   try {
-    outputs_->accept_vector(request, pooler_->vector_of(hidden_states, executors_->target().stream()), sink);
+    outputs_->accept_vector(request, pooler_->pool(hidden_states, executors_->target().stream()), sink);
   } catch (const std::exception& error) {
     outputs_->end(request, FinishReason::kError, error.what(), sink);
   }

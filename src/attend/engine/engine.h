@@ -169,7 +169,7 @@ class Engine {
 
  private:
   // Adds the end-of-sequence token that the tokenizer's files name.
-  void add_eos_of_tokenizer();
+  void add_tokenizer_eos();
   // Warns about token ids in the model's files that exceed its vocabulary.
   void warn_about_token_ids(const std::filesystem::path& model_path) const;
   ScheduledStep& schedule();

@@ -73,7 +73,7 @@ struct Request {
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed
-  bool mask_is_late =
+  bool waits_for_mask =
       false;  // the mask was not ready when the step was scheduled, so the step omits the request
   Logprobs prompt_logprobs;  // if requested: of the prompt tokens [1, logprobs.size()]
   std::string failure;       // reason why no token can be sampled; empty: no failure

@@ -19,7 +19,7 @@ class Executor {
   virtual ExecutorOutput launch(const ExecutorBatch& batch) = 0;
   // Queues the logits of other tokens of the last step, which must not be a decode step: f32 [num_tokens,
   // vocab_size] for at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
-  virtual TensorView logits_of(int first_token, int num_tokens) = 0;
+  virtual TensorView compute_logits(int first_token, int num_tokens) = 0;
 
   // Stream of the device that holds the results.
   virtual Stream& stream() = 0;

@@ -144,7 +144,7 @@ void ModelExecutor::queue_model() {
   model_->forward(input, batch, *attention_, logits, stream_);
 }
 
-TensorView ModelExecutor::logits_of(int first_token, int num_tokens) {
+TensorView ModelExecutor::compute_logits(int first_token, int num_tokens) {
   if (token_indices_.view().empty()) {
     const int max_tokens = limits().max_tokens;
     std::vector<int32_t> indices(static_cast<size_t>(max_tokens));

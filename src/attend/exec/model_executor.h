@@ -43,7 +43,7 @@ class ModelExecutor final : public Executor {
 
   // Decode steps without shared keys are padded to the next decode size.
   ExecutorOutput launch(const ExecutorBatch& batch) override;
-  TensorView logits_of(int first_token, int num_tokens) override;
+  TensorView compute_logits(int first_token, int num_tokens) override;
 
   Stream& stream() override { return stream_; }
   const BatchLimits& limits() const override { return config_.backend.limits; }
@@ -76,7 +76,8 @@ class ModelExecutor final : public Executor {
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
   Tensor hidden_states_;  // [max_tokens, hidden_size]; empty unless batches may request hidden states
-  Tensor token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; allocated by the first logits_of()
+  Tensor
+      token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; allocated by the first compute_logits()
 };
 
 }  // namespace attend

@@ -161,16 +161,18 @@ void escape_patterns(OrderedJson& schema, const std::string& where) {
 void check_at(OrderedJson& schema, const std::string& where) {
   if (!schema.is_object()) return;  // true and false; xgrammar rejects the rest
   check_one(schema, where);
-  for (const char* of_names : {"properties", "patternProperties", "$defs", "definitions"})
-    if (const auto found = schema.find(of_names); found != schema.end() && found->is_object())
+  for (const char* named_schemas_key : {"properties", "patternProperties", "$defs", "definitions"})
+    if (const auto found = schema.find(named_schemas_key); found != schema.end() && found->is_object())
       for (const auto& item : found->items())
-        check_at(item.value(), where + '/' + of_names + '/' + item.key());
-  for (const char* of_one : {"items", "additionalProperties", "propertyNames", "unevaluatedProperties"})
-    if (const auto found = schema.find(of_one); found != schema.end()) check_at(*found, where + '/' + of_one);
-  for (const char* of_many : {"anyOf", "oneOf", "allOf", "prefixItems"})
-    if (const auto found = schema.find(of_many); found != schema.end() && found->is_array())
+        check_at(item.value(), where + '/' + named_schemas_key + '/' + item.key());
+  for (const char* single_schema_key :
+       {"items", "additionalProperties", "propertyNames", "unevaluatedProperties"})
+    if (const auto found = schema.find(single_schema_key); found != schema.end())
+      check_at(*found, where + '/' + single_schema_key);
+  for (const char* schema_list_key : {"anyOf", "oneOf", "allOf", "prefixItems"})
+    if (const auto found = schema.find(schema_list_key); found != schema.end() && found->is_array())
       for (size_t i = 0; i < found->size(); ++i)
-        check_at((*found)[i], where + '/' + of_many + '/' + std::to_string(i));
+        check_at((*found)[i], where + '/' + schema_list_key + '/' + std::to_string(i));
   escape_patterns(schema, where);
 }
 

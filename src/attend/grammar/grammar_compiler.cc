@@ -21,7 +21,7 @@ namespace {
 
 using Callbacks = std::vector<GrammarCompiler::Callback>;
 
-std::string key_of(const Grammar& grammar) {
+std::string cache_key(const Grammar& grammar) {
   return std::string(to_string(grammar.kind)) + ':' + grammar.text;
 }
 
@@ -79,7 +79,7 @@ class GrammarCompiler::State {
 
   void compile(Grammar grammar, Callback done) {
     if (std::optional<Error> error = rejection(grammar)) return done({nullptr, std::move(error)});
-    std::string key = key_of(grammar);
+    std::string key = cache_key(grammar);
     std::shared_ptr<GrammarProcess> known;
     {
       const std::lock_guard lock(hub_->mutex);
@@ -276,7 +276,7 @@ class GrammarCompiler::State {
   std::thread thread_;
 };
 
-GrammarVocabulary GrammarVocabulary::of(const Tokenizer* tokenizer, const ModelSpec& model) {
+GrammarVocabulary GrammarVocabulary::make(const Tokenizer* tokenizer, const ModelSpec& model) {
   GrammarVocabulary vocabulary;
   if (tokenizer != nullptr) vocabulary.tokenizer = *tokenizer;
   vocabulary.vocab_size = model.vocab_size;

@@ -69,7 +69,7 @@ class GrammarLibrary {
   // Error message for requests with grammars: the packages to install, and the problem of those found.
   std::string rejection() const;
   // First part of the message.
-  static std::string advice();
+  static std::string install_hint();
 
  private:
   std::shared_ptr<const xgrammar::Library> xgrammar_;
@@ -83,7 +83,7 @@ struct GrammarVocabulary {
   std::vector<int32_t> stop_ids;  // the model's end-of-sequence tokens
 
   // `tokenizer`: null if the model has none.
-  static GrammarVocabulary of(const Tokenizer* tokenizer, const ModelSpec& model);
+  static GrammarVocabulary make(const Tokenizer* tokenizer, const ModelSpec& model);
 };
 
 struct GrammarLimits {

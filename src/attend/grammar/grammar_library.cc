@@ -16,7 +16,7 @@ std::filesystem::path find_in(const std::filesystem::path& folder, const std::fi
   for (const std::filesystem::path& path : {folder / name, folder / in_package / name})
     if (std::filesystem::exists(path, unreadable)) return path;
   fail(ErrorCode::kNotFound, folder.string(), ": contains neither ", name, " nor ",
-       (in_package / name).string(), "; ", GrammarLibrary::advice());
+       (in_package / name).string(), "; ", GrammarLibrary::install_hint());
 }
 
 }  // namespace
@@ -49,10 +49,10 @@ GrammarLibrary GrammarLibrary::find(const std::filesystem::path& folder) {
 }
 
 std::string GrammarLibrary::rejection() const {
-  return problem_.empty() ? advice() : advice() + "; found: " + problem_;
+  return problem_.empty() ? install_hint() : install_hint() + "; found: " + problem_;
 }
 
-std::string GrammarLibrary::advice() {
+std::string GrammarLibrary::install_hint() {
   return "grammars need two packages: pip install --no-deps --target FOLDER xgrammar==0.2.8 "
          "apache-tvm-ffi==0.1.15.post2, then --grammar-library-path FOLDER or ATTEND_GRAMMAR_LIBRARY_PATH";
 }

@@ -201,7 +201,7 @@ void GrammarProcess::receive() {
   for (Message message; grammar_worker::take_message(incoming_, message);) receive(message);
 }
 
-Error GrammarProcess::error_of(const Message& message) const {
+Error GrammarProcess::to_error(const Message& message) const {
   if (static_cast<Status>(message.header.kind) == Status::kFailed)
     return {static_cast<ErrorCode>(message.header.number), message.text};
   return {ErrorCode::kInvalidArgument, std::string(to_string(kind_)) + ": needs more than " +
@@ -214,7 +214,7 @@ void GrammarProcess::receive(const Message& message) {
   --num_awaited_;
   progress_ = GrammarClock::now();
   const auto status = static_cast<Status>(message.header.kind);
-  if (status == Status::kFailed || status == Status::kOutOfMemory) return fail(error_of(message));
+  if (status == Status::kFailed || status == Status::kOutOfMemory) return fail(to_error(message));
   const auto read = [&](State& state) {
     state.ready = true;
     state.any = status == Status::kAny;

@@ -91,7 +91,7 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
  private:
   friend class ProcessMask;
   void receive(const grammar_worker::Message& message);
-  Error error_of(const grammar_worker::Message& message) const;
+  Error to_error(const grammar_worker::Message& message) const;
 
   const std::shared_ptr<GrammarHub> hub_;
   const uint32_t id_;

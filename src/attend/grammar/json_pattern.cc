@@ -21,7 +21,7 @@ void append_literal(char32_t code, std::string& regex) {
   tokenizer::append_char(regex, code);
 }
 
-std::string class_of(const CodePoints& set) {
+std::string to_class(const CodePoints& set) {
   std::string regex = "[";
   for (const auto& [first, last] : set.ranges()) {
     append_literal(first, regex);
@@ -32,9 +32,9 @@ std::string class_of(const CodePoints& set) {
 }
 
 // Returns a literal or a class.
-std::string regex_of(const CodePoints& set) {
+std::string to_regex(const CodePoints& set) {
   const auto& ranges = set.ranges();
-  if (ranges.size() != 1 || ranges[0].first != ranges[0].last) return class_of(set);
+  if (ranges.size() != 1 || ranges[0].first != ranges[0].last) return to_class(set);
   std::string regex;
   append_literal(ranges[0].first, regex);
   return regex;
@@ -54,7 +54,7 @@ std::string join(const std::vector<std::string>& alternatives) {
 std::string spelled(const CodePoints& set) {
   static const CodePoints escaped{{0, kFirstUnescaped - 1}, {'"', '"'}, {'\\', '\\'}};
   std::vector<std::string> alternatives;
-  if (const CodePoints plain = set.without(escaped); !plain.empty()) alternatives.push_back(regex_of(plain));
+  if (const CodePoints plain = set.without(escaped); !plain.empty()) alternatives.push_back(to_regex(plain));
   CodePoints letters;
   std::array<CodePoints, 2> digits;  // last digits of \u000x and \u001x
   for (char32_t code = 0; code < 0x80; ++code) {
@@ -68,9 +68,9 @@ std::string spelled(const CodePoints& set) {
       digits[code / 16].add({digit, digit});
     }
   }
-  if (!letters.empty()) alternatives.push_back("\\\\" + regex_of(letters));
+  if (!letters.empty()) alternatives.push_back("\\\\" + to_regex(letters));
   for (size_t i = 0; i < digits.size(); ++i)
-    if (!digits[i].empty()) alternatives.push_back("\\\\u00" + std::to_string(i) + regex_of(digits[i]));
+    if (!digits[i].empty()) alternatives.push_back("\\\\u00" + std::to_string(i) + to_regex(digits[i]));
   return join(alternatives);
 }
 
@@ -88,7 +88,7 @@ std::string text_spelled(const CodePoints& set) {
   const CodePoints supported = set.without({{0, 0}});
   if (supported.empty() && !set.empty())
     fail(ErrorCode::kUnsupported, "matches only the character U+0000: expected another one");
-  return regex_of(supported);
+  return to_regex(supported);
 }
 
 using Spelling = std::string (*)(const CodePoints&);

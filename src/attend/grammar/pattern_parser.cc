@@ -93,7 +93,7 @@ class PatternParser {
     if (skip("(")) {
       skip_group_kind(first);
       // Anchors within a group need to know what follows it.
-      const size_t close = end_of_group(first);
+      const size_t close = find_group_end(first);
       const bool is_last = at_end && ends_alternative(close + 1);
       const bool is_repeated = close + 1 < text_.size() &&
                                std::string_view("*+?{").find(text_[close + 1]) != std::string_view::npos;
@@ -127,7 +127,7 @@ class PatternParser {
   }
 
   // Returns the position of the ")" that closes the group, or the end of the text.
-  size_t end_of_group(size_t first) const {
+  size_t find_group_end(size_t first) const {
     int open = 1;
     bool in_class = false;
     for (size_t i = at_; i < text_.size(); ++i) {

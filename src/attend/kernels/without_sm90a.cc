@@ -14,7 +14,7 @@
 namespace attend::kernels::cuda::sm90 {
 namespace {
 
-[[noreturn]] void refuse(std::string_view kernel) {
+[[noreturn]] void reject(std::string_view kernel) {
   fail(ErrorCode::kUnsupported, kernel, ": this build has no kernels for sm_90a (ATTEND_CUDA_ARCHITECTURES)");
 }
 
@@ -25,7 +25,7 @@ bool swap_ab_gemm(const LinearArgs&, bool, Stream& stream) {
 }
 
 bool swap_ab_gemm(const LinearArgs&, bool, const SwapAbGemmShape&, Stream&) {
-  refuse("swap-AB split-K GEMM");
+  reject("swap-AB split-K GEMM");
 }
 
 void scaled_quantized_gemm(const LinearArgs&, bool, Stream& stream) {
@@ -37,35 +37,35 @@ void batch_invariant_gemm(const LinearArgs&, bool, Stream& stream) {
 }
 
 void batch_invariant_gemm(const LinearArgs&, bool, const BatchInvariantGemmShape&, Stream&) {
-  refuse("batch-invariant GEMM");
+  reject("batch-invariant GEMM");
 }
 
 void gated_mlp_gemm(const LinearArgs&, Stream& stream) { gated_mlp_gemm({}, GatedMlpGemmShape{}, stream); }
 
-void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) { refuse("gated-MLP GEMM"); }
+void gated_mlp_gemm(const LinearArgs&, const GatedMlpGemmShape&, Stream&) { reject("gated-MLP GEMM"); }
 
-void gemv(const LinearArgs&, Stream&) { refuse("GEMV"); }
+void gemv(const LinearArgs&, Stream&) { reject("GEMV"); }
 
 void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool, Stream&) {
-  refuse("GEMM of fp8 blocks");
+  reject("GEMM of fp8 blocks");
 }
 
 bool norm_route(const NormRouteArgs&, Stream&) { return false; }
 
-void expert_tiles(const GroupedGemmParams&, const TensorView&, Stream&) { refuse("expert tiles"); }
-void mxfp4_tiles(const GroupedGemmParams&, int64_t, Stream&) { refuse("mxfp4 expert tiles"); }
+void expert_tiles(const GroupedGemmParams&, const TensorView&, Stream&) { reject("expert tiles"); }
+void mxfp4_tiles(const GroupedGemmParams&, int64_t, Stream&) { reject("mxfp4 expert tiles"); }
 void mxfp4_inputs(const void*, const int32_t*, void*, int64_t, int64_t, Stream&) {
-  refuse("mxfp4 expert tiles");
+  reject("mxfp4 expert tiles");
 }
 
 void prefill(const AttentionArgs&, const AttentionParams&, const DevicePlan&, HeadDims, Stream&) {
-  refuse("prefill");
+  reject("prefill");
 }
 
 void single_request_decode(const AttentionParams&, HeadDims, Stream&) {
-  refuse("decode of a single request");
+  reject("decode of a single request");
 }
 
-void mla(const MlaArgs&, const AttentionParams&, const DevicePlan&, Stream&) { refuse("MLA"); }
+void mla(const MlaArgs&, const AttentionParams&, const DevicePlan&, Stream&) { reject("MLA"); }
 
 }  // namespace attend::kernels::cuda::sm90

@@ -26,7 +26,7 @@ class ChangeLog {
   // Calls `apply(change)` for the changes from `cursor` on, oldest first, and moves the cursor to the end.
   // Returns false without a call if some of them are no longer stored: the table has to be copied as a whole.
   template <class Apply>
-  bool follow(int64_t& cursor, const Apply& apply) const {
+  bool apply_since(int64_t& cursor, const Apply& apply) const {
     const int64_t begin = std::exchange(cursor, num_added_);
     if (num_added_ - begin > std::ssize(changes_)) return false;
     for (int64_t i = begin; i < num_added_; ++i) apply(changes_[static_cast<size_t>(i) % changes_.size()]);

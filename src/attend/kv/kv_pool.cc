@@ -107,7 +107,7 @@ void check_pages(int page_size, int num_pages, std::string_view pool) {
 KvPool::KvPool(int page_size, int num_pages, DType dtype)
     : page_size_(page_size), num_pages_(num_pages), dtype_(dtype) {
   check_pages(page_size, num_pages, "KvPool");
-  require(is_float(dtype) || dtype == DType::kU8, "dtype ", dtype, ": KvPool takes ",
+  require(is_float(dtype) || dtype == DType::kU8, "dtype ", dtype, ": KvPool supports ",
           kernels::kCacheDTypeNames);
 }
 

@@ -81,12 +81,12 @@ PrefixCache::PrefixCache(int page_size, EvictionPolicy policy)
 PrefixCache::~PrefixCache() = default;
 
 PrefixLock PrefixCache::open(std::string_view salt) {
-  const auto [found, added] = starts_.try_emplace(std::string(salt), -1);
+  const auto [found, added] = roots_.try_emplace(std::string(salt), -1);
   if (added) {
     try {
       found->second = add_node();
     } catch (...) {  // out of memory
-      starts_.erase(found);
+      roots_.erase(found);
       throw;
     }
     at(found->second).salt = &found->first;
@@ -112,8 +112,8 @@ int PrefixCache::match(PrefixLock& lock, View<const int32_t> keys, View<PageId> 
 }
 
 int PrefixCache::num_cached_tokens(std::string_view salt, View<const int32_t> keys) const {
-  const auto start = starts_.find(std::string(salt));
-  if (start == starts_.end()) return 0;
+  const auto start = roots_.find(std::string(salt));
+  if (start == roots_.end()) return 0;
   int32_t node = start->second;
   size_t num_matched = 0;
   while (true) {
@@ -160,7 +160,8 @@ void PrefixCache::insert(PrefixLock& lock, View<const int32_t> keys, View<PageId
   raise_priority(lock.node_, priority);
 }
 
-bool PrefixCache::adopt(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority) {
+bool PrefixCache::insert_uncomputed(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages,
+                                    int priority) {
   check_lock(lock);
   ensure(keys.size() == pages.size() * page_size_, "prefix cache: ", keys.size(), " keys for ", pages.size(),
          " pages of ", page_size_);
@@ -193,7 +194,7 @@ void PrefixCache::drop() {
   ++generation_;
   nodes_.clear();
   unused_nodes_.clear();
-  starts_.clear();
+  roots_.clear();
   children_.clear();
   evictable_->clear();
   num_evictable_ = num_locked_ = 0;
@@ -353,7 +354,7 @@ void PrefixCache::unlock(int32_t node) noexcept {
 // Adds a node that no longer has children or locks.
 void PrefixCache::add_evictable(int32_t node) {
   if (at(node).parent >= 0)
-    evictable_->push(node, key_of(at(node)));
+    evictable_->push(node, eviction_key(at(node)));
   else
     remove_start(node);
 }
@@ -368,12 +369,12 @@ void PrefixCache::remove_leaf(int32_t node) {
 }
 
 void PrefixCache::remove_start(int32_t node) {
-  starts_.erase(starts_.find(*at(node).salt));
+  roots_.erase(roots_.find(*at(node).salt));
   at(node) = {};
   unused_nodes_.push_back(node);
 }
 
-EvictionKey PrefixCache::key_of(const Node& node) const {
+EvictionKey PrefixCache::eviction_key(const Node& node) const {
   switch (policy_) {
     case EvictionPolicy::kLru:
       break;
@@ -407,7 +408,7 @@ void PrefixCache::check() const {
            "in the eviction heap");
     num_evictable_nodes += is_evictable;
     if (node.parent < 0) {
-      ensure(node.salt != nullptr && starts_.at(*node.salt) == i && node.end_page == 0, "prefix cache: node ",
+      ensure(node.salt != nullptr && roots_.at(*node.salt) == i && node.end_page == 0, "prefix cache: node ",
              i, " is not the root of its namespace");
       continue;
     }

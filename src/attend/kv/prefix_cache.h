@@ -8,8 +8,8 @@
 // is a cached prefix. Only whole pages are shared, as soon as all of their tokens are known.
 //
 // A page has one owner at a time: the allocator's free list, a tree node, or the end of one request's row.
-// The cache does not call an allocator: insert() and adopt() add pages; evict() returns evicted pages, and
-// insert() returns duplicates.
+// The cache does not call an allocator: insert() and insert_uncomputed() add pages; evict() returns evicted
+// pages, and insert() returns duplicates.
 #pragma once
 
 #include <cstdint>
@@ -100,7 +100,7 @@ class PrefixCache {
   // Adds pages that the next step computes, so that other requests of the step can read them. Adds all pages
   // or none: if the cache already has the first page, the caller keeps its pages, since they will be written.
   // Returns whether the pages were added.
-  bool adopt(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
+  bool insert_uncomputed(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
 
   // Evicts `num_pages` unlocked pages, or all of them if there are fewer, starting at the ends of prefixes.
   // Appends them to `freed`.
@@ -143,10 +143,10 @@ class PrefixCache {
     size_t num_pages = 0;
   };
   // The key is already a hash.
-  struct SameHash {
+  struct IdentityHash {
     size_t operator()(uint64_t hash) const noexcept { return hash; }
   };
-  using Children = std::unordered_multimap<uint64_t, int32_t, SameHash>;
+  using Children = std::unordered_multimap<uint64_t, int32_t, IdentityHash>;
 
   Node& at(int32_t node) { return nodes_[static_cast<size_t>(node)]; }
   const Node& at(int32_t node) const { return nodes_[static_cast<size_t>(node)]; }
@@ -167,7 +167,7 @@ class PrefixCache {
   void add_evictable(int32_t node);
   void remove_leaf(int32_t node);
   void remove_start(int32_t node);
-  EvictionKey key_of(const Node& node) const;
+  EvictionKey eviction_key(const Node& node) const;
 
   size_t page_size_;
   EvictionPolicy policy_;
@@ -177,9 +177,9 @@ class PrefixCache {
   int num_evictable_ = 0, num_locked_ = 0;  // pages
   std::vector<Node> nodes_;
   std::vector<int32_t> unused_nodes_;
-  std::unordered_map<std::string, int32_t> starts_;  // by salt
-  Children children_;                                // by parent and first page
-  std::unique_ptr<EvictionHeap> evictable_;          // nodes without children and locks
+  std::unordered_map<std::string, int32_t> roots_;  // by salt
+  Children children_;                               // by parent and first page
+  std::unique_ptr<EvictionHeap> evictable_;         // nodes without children and locks
 };
 
 }  // namespace attend

@@ -38,7 +38,7 @@ class ReqToTokenPool {
   // a row that is not in use, a position out of range, or a negative slot.
   void write(RequestRow row, int first, View<const TokenSlot> slots);
   // Like write(), for slots of cached tokens, which no step stores. Copies of the table receive them by
-  // follow_shared().
+  // apply_shared_writes().
   void write_shared(RequestRow row, int first, View<const TokenSlot> slots);
   // Slots of positions [0, max_context_len); all 0 in the padding row.
   View<const TokenSlot> row(RequestRow row) const;
@@ -48,8 +48,8 @@ class ReqToTokenPool {
   // Calls `copy(RowRange)` for the ranges that write_shared() wrote after this cursor, and moves the cursor.
   // If these are too many to be stored, calls it for all written positions of all rows.
   template <class Copy>
-  void follow_shared(int64_t& cursor, const Copy& copy) const {
-    if (shared_writes_.follow(cursor, copy)) return;
+  void apply_shared_writes(int64_t& cursor, const Copy& copy) const {
+    if (shared_writes_.apply_since(cursor, copy)) return;
     for (int row = 1; row < num_rows_; ++row)
       if (const int count = num_written_[static_cast<size_t>(row)]; count > 0)
         copy(RowRange{RequestRow(row), 0, count});

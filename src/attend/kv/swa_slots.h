@@ -59,7 +59,7 @@ class SwaSlots {
       const int64_t first = int64_t{page.value} * page_size_;
       copy(first, first + page_size_);
     };
-    if (!moved_pages_.follow(cursor, copy_page)) copy(int64_t{0}, slot_map().shape[0]);
+    if (!moved_pages_.apply_since(cursor, copy_page)) copy(int64_t{0}, slot_map().shape[0]);
   }
   // int32 [slots of the full half]: slot of the window half.
   const TensorView& slot_map() const { return map_.view(); }

@@ -82,7 +82,7 @@ class WindowGroup final : public CacheGroup {
     const int page_size = slots_.page_size();
     for (const CachedRow& each : rows)
       for (int page = first_held(each.row); page < ceil_div(each.num_tokens, page_size); ++page)
-        ensure(slots_.is_mapped(page_of(each.row, page)), "request row ", each.row, ": page ", page,
+        ensure(slots_.is_mapped(find_page(each.row, page)), "request row ", each.row, ": page ", page,
                " has no window page, though its next query sees it");
   }
 
@@ -93,14 +93,14 @@ class WindowGroup final : public CacheGroup {
   int& first_held(RequestRow row) { return first_referenced_[static_cast<size_t>(row.value)]; }
   int first_held(RequestRow row) const { return first_referenced_[static_cast<size_t>(row.value)]; }
 
-  PageId page_of(RequestRow row, int page) const {
+  PageId find_page(RequestRow row, int page) const {
     const int page_size = slots_.page_size();
     return PageId(rows_.row(row)[static_cast<size_t>(page * page_size)].value / page_size);
   }
   // Pages [first, end) of a row. Valid until the next call.
   View<const PageId> page_ids(RequestRow row, int first, int end) {
     scratch_.clear();
-    for (int page = first; page < end; ++page) scratch_.push_back(page_of(row, page));
+    for (int page = first; page < end; ++page) scratch_.push_back(find_page(row, page));
     return scratch_;
   }
 

@@ -4,7 +4,7 @@
 //   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
 //   logits = norm(residual)[rows] Whead, capped
 //
-// before and after are norms or the identity. With NormPlacement::of_stream, a sublayer computes
+// before and after are norms or the identity. With NormPlacement::post_ln, a sublayer computes
 // residual = norm(residual + sublayer(residual)).
 #pragma once
 

@@ -18,7 +18,7 @@ constexpr int kMaxExtent = 1 << 30;
 std::string read_architecture_name(const JsonNode& json) {
   const auto names = json.find("architectures");
   if (!names || !names->value().is_array() || names->value().size() != 1 || !names->value()[0].is_string())
-    json.refuse("architectures", "an array of one name");
+    json.reject("architectures", "an array of one name");
   return names->at(size_t{0}).string();
 }
 

@@ -23,7 +23,7 @@ void free_device(void* data) { cudaFree(data); }
 void free_pinned(void* data) { cudaFreeHost(data); }
 
 // Returns the bytes of a tensor. Zero-size tensors use one byte, so that their pointer is not null.
-size_t bytes_of(std::initializer_list<int64_t> shape, DType dtype) {
+size_t count_bytes(std::initializer_list<int64_t> shape, DType dtype) {
   return std::max<size_t>(1, TensorView::contiguous(nullptr, dtype, shape).num_bytes());
 }
 
@@ -49,14 +49,14 @@ bool is_device_lost(cudaError_t status) {
 }
 
 // CUDA reports a missing driver as a version that is too old.
-void require_driver_of_machine(std::string_view what) {
+void require_supported_driver(std::string_view what) {
   int driver_version = 0, runtime_version = 0;
   if (cudaDriverGetVersion(&driver_version) == cudaSuccess &&
       cudaRuntimeGetVersion(&runtime_version) == cudaSuccess)
     require_driver(what, driver_version, runtime_version);
 }
 
-std::string name_of(Device device) {
+std::string device_name(Device device) {
   std::ostringstream text;
   text << "device " << device;
   return text.str();
@@ -68,7 +68,7 @@ void check(cudaError_t status, std::string_view what) {
   if (status == cudaSuccess) [[likely]]
     return;
   cudaGetLastError();
-  if (status == cudaErrorInsufficientDriver) require_driver_of_machine(what);
+  if (status == cudaErrorInsufficientDriver) require_supported_driver(what);
   if (is_device_lost(status))
     fail(ErrorCode::kDevice, what, ": ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
          "): the GPU cannot be used by this process any more");
@@ -81,18 +81,18 @@ DeviceScope::DeviceScope(Device device) {
   changed_ = status == cudaSuccess && previous_ != device.index;
   if (changed_) status = cudaSetDevice(device.index);
   if (status != cudaSuccess) [[unlikely]]
-    check(status, name_of(device));
+    check(status, device_name(device));
 }
 DeviceScope::~DeviceScope() {
   if (changed_) cudaSetDevice(previous_);
 }
 
-CaptureTolerance::CaptureTolerance() {
+RelaxedCapture::RelaxedCapture() {
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   check(cudaThreadExchangeStreamCaptureMode(&mode), "capture mode");
   previous_ = mode;
 }
-CaptureTolerance::~CaptureTolerance() {
+RelaxedCapture::~RelaxedCapture() {
   auto mode = static_cast<cudaStreamCaptureMode>(previous_);
   cudaThreadExchangeStreamCaptureMode(&mode);
 }
@@ -108,7 +108,7 @@ int device_count() {
 
 DeviceInfo device_info(Device device) {
   require(device.type == DeviceType::kCuda, "device ", device, ": expected a GPU");
-  require_driver_of_machine(name_of(device));
+  require_supported_driver(device_name(device));
   int count = 0;
   if (const cudaError_t status = cudaGetDeviceCount(&count); status != cudaSuccess) {
     cudaGetLastError();
@@ -130,7 +130,7 @@ DeviceInfo device_info(Device device) {
 
 Tensor empty(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   const DeviceScope scope(device);
-  const size_t num_bytes = bytes_of(shape, dtype);
+  const size_t num_bytes = count_bytes(shape, dtype);
   void* data = nullptr;
   const cudaError_t status = cudaMalloc(&data, num_bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -153,7 +153,7 @@ Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device) {
 
 Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device device) {
   const DeviceScope scope(device);
-  const size_t num_bytes = bytes_of(shape, dtype);
+  const size_t num_bytes = count_bytes(shape, dtype);
   void* data = nullptr;
   const cudaError_t status = cudaMallocHost(&data, num_bytes);
   if (status == cudaErrorMemoryAllocation) {
@@ -230,9 +230,9 @@ float Event::milliseconds_since(const Event& start) const {
   return milliseconds;
 }
 
-bool is_recording(const Stream& stream) { return recording_id(stream) != 0; }
+bool is_capturing(const Stream& stream) { return capture_id(stream) != 0; }
 
-uint64_t recording_id(const Stream& stream) {
+uint64_t capture_id(const Stream& stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   unsigned long long id = 0;
   check(cudaStreamGetCaptureInfo(to_cuda_stream(stream), &status, &id), "capture");

@@ -45,12 +45,12 @@ class DeviceScope {
 };
 
 // During its lifetime, the calling thread may allocate while one of its streams is being captured.
-class CaptureTolerance {
+class RelaxedCapture {
  public:
-  CaptureTolerance();
-  ~CaptureTolerance();
-  CaptureTolerance(const CaptureTolerance&) = delete;
-  CaptureTolerance& operator=(const CaptureTolerance&) = delete;
+  RelaxedCapture();
+  ~RelaxedCapture();
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
 
  private:
   [[maybe_unused]] int previous_ = 0;  // unused in a build without CUDA
@@ -105,9 +105,9 @@ class Event {
 };
 
 // Returns true while `stream` is capturing a graph.
-bool is_recording(const Stream& stream);
+bool is_capturing(const Stream& stream);
 // Returns a unique id of the current capture; 0 if there is none.
-uint64_t recording_id(const Stream& stream);
+uint64_t capture_id(const Stream& stream);
 
 // Work that is captured once and launched many times. Movable.
 class Graph {

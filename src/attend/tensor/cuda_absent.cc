@@ -17,8 +17,8 @@ int device_count() { return 0; }
 DeviceInfo device_info(Device device) { throw_without_cuda("device ", device); }
 DeviceScope::DeviceScope(Device device) { throw_without_cuda("device ", device); }
 DeviceScope::~DeviceScope() = default;
-CaptureTolerance::CaptureTolerance() { throw_without_cuda("capture mode"); }
-CaptureTolerance::~CaptureTolerance() = default;
+RelaxedCapture::RelaxedCapture() { throw_without_cuda("capture mode"); }
+RelaxedCapture::~RelaxedCapture() = default;
 Tensor empty(std::initializer_list<int64_t>, DType, Device device) { throw_without_cuda("device ", device); }
 Tensor zeros(std::initializer_list<int64_t>, DType, Device device) { throw_without_cuda("device ", device); }
 Tensor empty_pinned(std::initializer_list<int64_t>, DType, Device device) {
@@ -43,8 +43,8 @@ void Event::record(Stream& stream) { throw_without_cuda("device ", stream.device
 void Event::synchronize() const { throw_without_cuda("event"); }
 float Event::milliseconds_since(const Event&) const { throw_without_cuda("time between events"); }
 
-bool is_recording(const Stream& stream) { throw_without_cuda("device ", stream.device); }
-uint64_t recording_id(const Stream& stream) { throw_without_cuda("device ", stream.device); }
+bool is_capturing(const Stream& stream) { throw_without_cuda("device ", stream.device); }
+uint64_t capture_id(const Stream& stream) { throw_without_cuda("device ", stream.device); }
 
 Graph::Graph(Stream& stream, const std::function<void()>&) { throw_without_cuda("device ", stream.device); }
 Graph::~Graph() = default;

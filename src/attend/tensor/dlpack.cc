@@ -73,7 +73,7 @@ Managed* export_tensor(const Tensor& tensor) {
 
 template <class Managed>
 Tensor import_tensor(Managed* managed) {
-  const TensorView view = view_of(managed->dl_tensor);
+  const TensorView view = to_view(managed->dl_tensor);
   return Tensor(view, std::shared_ptr<void>(managed, [](void* pointer) {
                   auto* held = static_cast<Managed*>(pointer);
                   if (held->deleter != nullptr) held->deleter(held);
@@ -82,7 +82,7 @@ Tensor import_tensor(Managed* managed) {
 
 }  // namespace
 
-TensorView view_of(const dlpack::DLTensor& tensor) {
+TensorView to_view(const dlpack::DLTensor& tensor) {
   if (tensor.ndim < 0 || tensor.ndim > kMaxRank)
     fail(ErrorCode::kUnsupported, "DLPack tensor of rank ", tensor.ndim, ": at most ", kMaxRank);
   TensorView view = TensorView::contiguous(

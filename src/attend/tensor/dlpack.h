@@ -65,7 +65,7 @@ struct DLManagedTensorVersioned {
 
 // Returns a view of a DLTensor's elements. Throws Error(kUnsupported) for an unsupported device, dtype, lane
 // count or rank, with its value.
-TensorView view_of(const dlpack::DLTensor& tensor);
+TensorView to_view(const dlpack::DLTensor& tensor);
 
 // Takes ownership: the last Tensor that shares the storage calls the deleter. On an error the caller keeps
 // it.

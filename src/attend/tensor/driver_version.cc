@@ -9,7 +9,7 @@ namespace {
 
 int driver_major(int version) { return version / 1000; }
 
-std::string text_of(int version) {
+std::string to_text(int version) {
   return std::to_string(driver_major(version)) + "." + std::to_string(version % 1000 / 10);
 }
 
@@ -18,10 +18,10 @@ std::string text_of(int version) {
 void require_driver(std::string_view what, int driver_version, int runtime_version) {
   if (driver_version == 0)
     fail(ErrorCode::kUnsupported, what, ": this machine has no NVIDIA driver; attend was built with CUDA ",
-         text_of(runtime_version), ": needs a driver of CUDA ", driver_major(runtime_version), ".0 or later");
+         to_text(runtime_version), ": needs a driver of CUDA ", driver_major(runtime_version), ".0 or later");
   if (driver_major(driver_version) >= driver_major(runtime_version)) return;
-  fail(ErrorCode::kUnsupported, what, ": the driver serves CUDA ", text_of(driver_version),
-       ", attend was built with ", text_of(runtime_version), ": needs a driver of CUDA ",
+  fail(ErrorCode::kUnsupported, what, ": the driver serves CUDA ", to_text(driver_version),
+       ", attend was built with ", to_text(runtime_version), ": needs a driver of CUDA ",
        driver_major(runtime_version), ".0 or later");
 }
 

@@ -5,7 +5,7 @@
 namespace attend {
 namespace {
 
-size_t bytes_of(const TensorView& view) { return view.empty() ? 0 : view.num_bytes(); }
+size_t view_bytes(const TensorView& view) { return view.empty() ? 0 : view.num_bytes(); }
 
 }  // namespace
 
@@ -37,7 +37,7 @@ Weight Weight::rows(int64_t begin, int64_t end) const {
 }
 
 size_t Weight::num_bytes() const {
-  return data.num_bytes() + bytes_of(scales) + bytes_of(zeros) + bytes_of(input_order);
+  return data.num_bytes() + view_bytes(scales) + view_bytes(zeros) + view_bytes(input_order);
 }
 
 std::ostream& operator<<(std::ostream& out, const Weight& weight) {

@@ -64,7 +64,7 @@ TEST(LogprobEntries, OfAPromptOfOneTokenHaveNoLogprob) {
 
 TEST(LogprobEntries, AddTheRestOfAnIncompleteCharacterAtTheEnd) {
   LogprobEntries entries(&llama2_tokenizer(), true);
-  entries.follow(llama2_ids({"▁the"}));
+  entries.set_prompt(llama2_ids({"▁the"}));
   std::vector<ShownToken> shown;
   const std::vector<float> logprobs = {-1.0f, -2.0f};
   entries.add(llama2_ids({"▁pool", "<0xE4>"}), {.logprobs = logprobs, .tops = {}}, shown);

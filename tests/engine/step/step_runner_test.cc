@@ -46,7 +46,7 @@ class CountingExecutor : public Executor {
     if (batch.hidden_states) output.hidden_states = hidden_states;
     return output;
   }
-  TensorView logits_of(int first_token, int num_tokens) override {
+  TensorView compute_logits(int first_token, int num_tokens) override {
     num_rows_scored.push_back(num_tokens);
     return fill_logits(
         std::span(ids_).subspan(static_cast<size_t>(first_token), static_cast<size_t>(num_tokens)));
@@ -56,7 +56,7 @@ class CountingExecutor : public Executor {
   const ModelSpec& spec() const override { return spec_; }
 
   std::vector<ExecutorBatch> batches;
-  std::vector<int> num_rows_scored;  // per call of logits_of()
+  std::vector<int> num_rows_scored;  // per call of compute_logits()
   Tensor hidden_states;
 
  private:

@@ -106,7 +106,7 @@ TEST(ChooseAttention, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   for_each_problem([&](AttentionProblem problem, const GpuFacts& gpu) {
     const AttentionChoice choice = choose(problem, gpu);
     problem.plan = choice.plan;
-    EXPECT_TRUE(choice.row.takes(problem, gpu)) << choice.row.name;
+    EXPECT_TRUE(choice.row.supports(problem, gpu)) << choice.row.name;
     reached.insert(choice.row.name);
   });
   for (const AttentionRow& row : attention_rows())
@@ -165,7 +165,7 @@ TEST(ChooseAttention, PlansInlineOnlyIfTheCallMayDeriveItsPlan) {
   step.plans_inline = true;
   EXPECT_TRUE(choose_plan(step, kH100).inline_plan);
   EXPECT_TRUE(choose_plan(step, kA100).inline_plan);
-  step.num_reqs = attention_tuning(kH100).max_reqs_of_inline_plan + 1;
+  step.num_reqs = attention_tuning(kH100).inline_plan_max_reqs + 1;
   EXPECT_FALSE(choose_plan(step, kH100).inline_plan);
   step = kPrefill.step;
   step.plans_inline = true;
@@ -182,7 +182,7 @@ TEST(ChooseAttention, ChoosesTheSmallestFittingInstance) {
     EXPECT_GE(chosen.dims.v, problem.head_dim_v());
     for (const AttentionRow& row : attention_rows())
       if (row.kernel == chosen.kernel && row.dims.qk < chosen.dims.qk) {
-        EXPECT_FALSE(row.takes(problem, gpu));
+        EXPECT_FALSE(row.supports(problem, gpu));
       }
   });
 }

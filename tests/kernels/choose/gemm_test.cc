@@ -40,8 +40,8 @@ void for_each_problem(const std::function<void(const GemmProblem&, const GpuFact
                    gpu);
 }
 
-bool takes(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
-  return gemm_row(kernel).takes(problem, gpu);
+bool supports(GemmKernel kernel, const GemmProblem& problem, const GpuFacts& gpu) {
+  return gemm_row(kernel).supports(problem, gpu);
 }
 
 // Calls fn for layers with a quantized weight.
@@ -76,7 +76,7 @@ TEST(ChooseGemm, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   std::set<GemmKernel> reached;
   for_each_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
     const GemmRow& row = choose(problem, gpu);
-    EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
+    EXPECT_TRUE(row.supports(problem, gpu)) << row.name;
     reached.insert(row.kernel);
   });
   for_each_quantized_problem([&](const GemmProblem& problem, const GpuFacts& gpu) {
@@ -440,12 +440,12 @@ TEST(ChooseGemm, RunsSm90aCodeOnComputeCapability90Only) {
 TEST(ChooseGemm, ChoosesSkinnyWhileXFitsSharedMemory) {
   GemmProblem problem = kLayer;
   problem.num_rows = 32;
-  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));
-  EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kL40S));
+  EXPECT_TRUE(supports(GemmKernel::kSkinny, problem, kH100));
+  EXPECT_FALSE(supports(GemmKernel::kSkinny, problem, kL40S));
   problem.num_rows = 16;
-  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kL40S));
+  EXPECT_TRUE(supports(GemmKernel::kSkinny, problem, kL40S));
   problem.out_features = 4100;
-  EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
+  EXPECT_FALSE(supports(GemmKernel::kSkinny, problem, kH100));
 }
 
 // The memory that the kernel reads must be aligned: x, or the output of a separate norm.
@@ -453,10 +453,10 @@ TEST(ChooseGemm, RequiresAlignmentOfTheInputThatTheKernelReads) {
   GemmProblem problem = kLayer;
   problem.norm = GemmNorm::kInline;
   problem.normalized_aligned = false;
-  EXPECT_TRUE(takes(GemmKernel::kSkinny, problem, kH100));  // normalizes x itself
-  EXPECT_FALSE(takes(GemmKernel::kSwapAbSplitK, problem, kH100));
+  EXPECT_TRUE(supports(GemmKernel::kSkinny, problem, kH100));  // normalizes x itself
+  EXPECT_FALSE(supports(GemmKernel::kSwapAbSplitK, problem, kH100));
   problem.dtype = problem.out_dtype = DType::kF16;  // does not normalize f16 itself
-  EXPECT_FALSE(takes(GemmKernel::kSkinny, problem, kH100));
+  EXPECT_FALSE(supports(GemmKernel::kSkinny, problem, kH100));
 }
 
 TEST(ChooseGemm, FusesNormIntoSkinnyAndSplitK) {
@@ -478,13 +478,13 @@ TEST(ChooseGemm, FusesNormIntoSkinnyAndSplitK) {
 
 TEST(ChooseGemm, ChoosesSplitKTilesForWholePairsOfEightRows) {
   const auto taken = [](int64_t out_features, int64_t in_features, DType dtype) {
-    return takes(GemmKernel::kSwapAbSplitK,
-                 {.num_rows = 32,
-                  .in_features = in_features,
-                  .out_features = out_features,
-                  .dtype = dtype,
-                  .out_dtype = dtype},
-                 kH100);
+    return supports(GemmKernel::kSwapAbSplitK,
+                    {.num_rows = 32,
+                     .in_features = in_features,
+                     .out_features = out_features,
+                     .dtype = dtype,
+                     .out_dtype = dtype},
+                    kH100);
   };
   EXPECT_TRUE(taken(48, 72, DType::kBF16));
   EXPECT_FALSE(taken(40, 72, DType::kBF16));
@@ -495,14 +495,14 @@ TEST(ChooseGemm, ChoosesSplitKTilesForWholePairsOfEightRows) {
 TEST(ChooseGemm, ChoosesGatedMlpUpTo256Rows) {
   const auto taken = [](int64_t num_rows, int64_t weight_rows, int64_t in_features, DType dtype,
                         DType out_dtype) {
-    return takes(GemmKernel::kGatedMlp,
-                 {.num_rows = num_rows,
-                  .in_features = in_features,
-                  .out_features = weight_rows / 2,
-                  .dtype = dtype,
-                  .out_dtype = out_dtype,
-                  .gated = true},
-                 kH100);
+    return supports(GemmKernel::kGatedMlp,
+                    {.num_rows = num_rows,
+                     .in_features = in_features,
+                     .out_features = weight_rows / 2,
+                     .dtype = dtype,
+                     .out_dtype = out_dtype,
+                     .gated = true},
+                    kH100);
   };
   EXPECT_TRUE(taken(256, 48, 72, DType::kBF16, DType::kBF16));
   EXPECT_TRUE(taken(100, 48, 72, DType::kF16, DType::kF16));

@@ -58,7 +58,7 @@ TEST(ChooseMoe, FindsAKernelForEveryProblemAndUsesEveryKernel) {
   std::set<std::string_view> reached;
   for_each_experts([&](const MoeProblem& problem, const GpuFacts& gpu) {
     const MoeRow& row = choose(problem, gpu).row;
-    EXPECT_TRUE(row.takes(problem, gpu)) << row.name;
+    EXPECT_TRUE(row.supports(problem, gpu)) << row.name;
     reached.insert(row.name);
   });
   for (const MoeRow& row : moe_rows())
@@ -153,11 +153,11 @@ TEST(ChooseMoe, SumsExpertsInTheGemmIfItsCtasFillTheSms) {
 
 TEST(ChooseMoe, ReadsItsThresholdsFromTheTuning) {
   MoeTuning tuning = moe_tuning(kH100);
-  tuning.max_tokens_of_lone = 0;
+  tuning.single_token_max_tokens = 0;
   EXPECT_EQ(choose(make_experts(1), kH100, tuning).row.kernel, MoeKernel::kSkinny);
-  tuning.max_rows_of_skinny = 0;
+  tuning.skinny_max_rows = 0;
   EXPECT_EQ(choose(make_experts(1), kH100, tuning).row.kernel, MoeKernel::kGrouped);
-  tuning.min_rows_of_tiles = 0;
+  tuning.tiles_min_rows = 0;
   EXPECT_EQ(choose(make_experts(1), kH100, tuning).row.kernel, MoeKernel::kExpertTiles);
 }
 

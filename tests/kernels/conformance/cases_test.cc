@@ -11,7 +11,7 @@
 #include <set>
 
 #include "attend/kernels/common/element.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 #include "tests/kernels/conformance/cases/built_case.h"
 #include "tests/kernels/conformance/cases/poison.h"
 
@@ -228,7 +228,7 @@ TEST(BuiltCase, PadRequestsUseTheZeroPage) {
   const BuiltCase built({.requests = {{1, 5}}, .num_pad_reqs = 1, .pad_seqlen_q = 1, .num_pad_tokens = 2});
   EXPECT_EQ(built.tokens.seqlen_kv.back(), 1);
   EXPECT_EQ(built.index.rows.back(), 0);
-  EXPECT_EQ(kernels::page_of(built.args.kv.index, 1, 0), 0);
+  EXPECT_EQ(kernels::find_page(built.args.kv.index, 1, 0), 0);
   EXPECT_EQ(kernels::reference::load(built.args.kv.k, 0), 0.0);
   EXPECT_EQ(built.args.q.shape[0], 4);
   EXPECT_EQ(built.tokens.cu_seqlen_q.back(), 2);

@@ -5,7 +5,7 @@
 
 #include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 #include "tests/kernels/conformance/rounded.h"
 
 namespace attend::conformance {
@@ -34,7 +34,7 @@ class Rows {
     std::vector<float>& elements = rows[static_cast<size_t>(p)];
     if (!elements.empty()) return elements;
     const int32_t page_size = args_.kv.index.page_size;
-    const int64_t start = offset(pool, page_of(args_.kv.index, request_, p), p % page_size, kv_head_);
+    const int64_t start = offset(pool, find_page(args_.kv.index, request_, p), p % page_size, kv_head_);
     elements.resize(static_cast<size_t>(pool.shape[3]));
     for (size_t d = 0; d < elements.size(); ++d)
       elements[d] = static_cast<float>(load(pool, start + static_cast<int64_t>(d)));

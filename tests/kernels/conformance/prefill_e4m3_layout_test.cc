@@ -9,7 +9,7 @@
 
 #include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 #include "tests/kernels/conformance/emulated_tensor_cores.h"
 #include "tests/kernels/conformance/run.h"
 
@@ -18,7 +18,7 @@ namespace {
 
 namespace e4m3 = kernels::cuda::sm90::e4m3;
 using kernels::AttentionArgs;
-using kernels::page_of;
+using kernels::find_page;
 using kernels::reference::offset;
 using kernels::reference::Query;
 using kernels::reference::store;
@@ -247,7 +247,7 @@ class EmulatedPrefill {
     return static_cast<const uint8_t*>(view.data) + at;
   }
   const uint8_t* row_of(const TensorView& pool, int request, int64_t head, int key) const {
-    const int32_t page = page_of(args_.kv.index, request, key);
+    const int32_t page = find_page(args_.kv.index, request, key);
     return bytes(pool, offset(pool, page, key % args_.kv.index.page_size, head));
   }
 

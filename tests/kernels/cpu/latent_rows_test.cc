@@ -96,7 +96,7 @@ TEST(Lengths, AreDifferencesOfCumulativeLengths) {
   Stream stream;
   const std::vector<int32_t> sums{0, 3, 3, 10};
   std::vector<int32_t> lengths(3);
-  lengths_of(sums, lengths, stream);
+  cu_seqlens_to_lengths(sums, lengths, stream);
   EXPECT_EQ(lengths, (std::vector<int32_t>{3, 0, 7}));
 }
 

@@ -74,7 +74,7 @@ TEST_F(RopeRows, ScalesEachRequestAndHeadInPlace) {
   const std::vector<float> x = x_, by_request = {2.0f, 3.0f}, by_head = {5.0f, 7.0f};
   RopeRowsArgs args = args_to(x_);
   args.angles = {};
-  args.scales = {{.data = by_request.data(), .request_stride = 1, .heads_each = 2},
+  args.scales = {{.data = by_request.data(), .request_stride = 1, .heads_per_scale = 2},
                  {.data = by_head.data(), .head_stride = 1}};
   apply_rope_rows(args, stream_);
   for (size_t i = 0; i < x.size(); ++i) {

@@ -32,9 +32,13 @@ TEST(CompactSlots, KeepsTheOrderOfExistingSlots) {
   EXPECT_EQ(counts, (std::vector<int32_t>{3, 0, 4, 3}));
   EXPECT_EQ((std::vector<int32_t>(out.as<int32_t>(), out.as<int32_t>() + 16)),
             (std::vector<int32_t>{5, 9, 2, 0, 0, 0, 0, 0, 0, 1, 2, 3, 9, 9, 0, 0}));
-  compact_slots(
-      {.slots = slots, .lengths = lengths, .rows_each = 2, .num_slots = 10, .out = out, .counts = counts},
-      stream);
+  compact_slots({.slots = slots,
+                 .lengths = lengths,
+                 .rows_per_length = 2,
+                 .num_slots = 10,
+                 .out = out,
+                 .counts = counts},
+                stream);
   EXPECT_EQ(counts, (std::vector<int32_t>{3, 0, 2, 2}));
 }
 
@@ -46,7 +50,7 @@ TEST(CompactSlots, RejectsAMismatchedNumberOfLengths) {
                           [&] {
                             compact_slots({.slots = slots,
                                            .lengths = lengths,
-                                           .rows_each = 2,
+                                           .rows_per_length = 2,
                                            .num_slots = 1,
                                            .out = out,
                                            .counts = counts},

@@ -156,7 +156,8 @@ TEST_F(CudaLengths, AreDifferencesOfCumulativeLengths) {
   }
   DeviceArrays arrays(stream);
   const DeviceCopy out(view_of(got, DType::kI32), stream);
-  kernels::lengths_of(arrays.view(std::span<const int32_t>(sums)), out.view().span<int32_t>(), stream);
+  kernels::cu_seqlens_to_lengths(arrays.view(std::span<const int32_t>(sums)), out.view().span<int32_t>(),
+                                 stream);
   out.download(stream);
   cuda::synchronize(stream);
   EXPECT_EQ(got, lengths);

@@ -70,7 +70,7 @@ TEST_P(CudaRopeRows, MatchTheHost) {
                      .same_position = rotation.same_position};
     if (rotation.scaled)
       args.scales = {
-          {.data = array(by_request_and_pair_), .request_stride = 2, .head_stride = 1, .heads_each = 3},
+          {.data = array(by_request_and_pair_), .request_stride = 2, .head_stride = 1, .heads_per_scale = 3},
           {.data = array(by_head_), .head_stride = 1}};
     return args;
   };

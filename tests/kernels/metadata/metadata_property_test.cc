@@ -10,9 +10,9 @@
 
 #include "attend/base/math.h"
 #include "attend/kernels/attention/attention_batch.h"
+#include "attend/kernels/metadata/find_page.h"
 #include "attend/kernels/metadata/kv_index.h"
 #include "attend/kernels/metadata/metadata.h"
-#include "attend/kernels/metadata/page_of.h"
 
 namespace attend::kernels {
 namespace {
@@ -107,9 +107,9 @@ RC_GTEST_PROP(MetadataProperty, PageTableAndCsrFindThePageOfEveryPosition, ()) {
   for (size_t r = 0; r < requests.rows.size(); ++r) {
     for (int32_t p = 0; p < requests.seqlen_kv[r]; ++p) {
       const int32_t expected = requests.naive_page(r, p);
-      RC_ASSERT(page_of(by_table, static_cast<int>(r), p) == expected);
-      RC_ASSERT(page_of(by_csr, static_cast<int>(r), p) == expected);
-      RC_ASSERT(page_of(by_rows, static_cast<int>(r), p) == expected);
+      RC_ASSERT(find_page(by_table, static_cast<int>(r), p) == expected);
+      RC_ASSERT(find_page(by_csr, static_cast<int>(r), p) == expected);
+      RC_ASSERT(find_page(by_rows, static_cast<int>(r), p) == expected);
     }
     for (int j = ceil_div(requests.seqlen_kv[r], page_size); j < width; ++j)
       RC_ASSERT(page_table[r * static_cast<size_t>(width) + static_cast<size_t>(j)] == -1);

@@ -34,9 +34,9 @@ void expect_same_pages(const KvIndex& index) {
       const bool wanted[] = {true, position % 3 > 0, false};
       int entries[3];
       lookup.look_up(positions, wanted, entries);
-      EXPECT_EQ(lookup.page_of(entries[0]), page_of(index, request, position));
-      EXPECT_EQ(lookup.page_of(entries[1]), wanted[1] ? page_of(index, request, position + 5) : -1);
-      EXPECT_EQ(lookup.page_of(entries[2]), -1);
+      EXPECT_EQ(lookup.find_page(entries[0]), find_page(index, request, position));
+      EXPECT_EQ(lookup.find_page(entries[1]), wanted[1] ? find_page(index, request, position + 5) : -1);
+      EXPECT_EQ(lookup.find_page(entries[2]), -1);
     }
   }
 }

@@ -23,7 +23,7 @@ using testing_support::TestTensor;
 using ExpertsTest = testing_support::OnMoeDevice;
 
 // Number of matrices that the weights are stored in.
-enum class Parts { kOne, kOfExperts, kOfGateAndUp };
+enum class Parts { kOne, kPerExpert, kPerGateAndUp };
 // Experts that tokens are routed to.
 enum class Choice { kEven, kFirst };
 
@@ -80,7 +80,7 @@ struct Layer {
     TestTensor out({end - begin, shape.hidden_size}, x.view().dtype);
     out.fill(std::numeric_limits<float>::quiet_NaN());
     const int64_t count = weight_parts == Parts::kOne ? 1 : shape.num_experts;
-    const auto gate_ups = parts(gate_up, weight_parts == Parts::kOfGateAndUp ? 2 * count : count),
+    const auto gate_ups = parts(gate_up, weight_parts == Parts::kPerGateAndUp ? 2 * count : count),
                downs = parts(down, count);
     MoeExpertsArgs args = arguments(gate_ups, downs, out);
     args.x = args.x.slice(0, begin, end);
@@ -160,7 +160,7 @@ TEST_P(ExpertsTest, WithBiasesAndClampedSwigluMatchFloat64) {
         layer.add_biases(dtype);
         SCOPED_TRACE(testing::Message() << num_tokens << " tokens, " << shape.num_experts << " experts");
         const std::vector<double> expected = layer.expected();
-        for (const Parts parts : {Parts::kOne, Parts::kOfExperts, Parts::kOfGateAndUp}) {
+        for (const Parts parts : {Parts::kOne, Parts::kPerExpert, Parts::kPerGateAndUp}) {
           if (GetParam().on_gpu() && parts != Parts::kOne) continue;  // the GPU requires one matrix
           expect_near(layer.compute(GetParam(), 0, num_tokens, parts), expected, tolerance_for(x_dtype));
         }
@@ -208,8 +208,8 @@ TEST_P(ExpertsTest, HaveTheSameBitsInOneMatrixAndInSeparateOnes) {
   for (const int64_t num_tokens : {2, 90}) {
     const Layer layer(kShapes[1], num_tokens, DType::kBF16, DType::kF32, Choice::kEven);
     const auto whole = layer.compute(GetParam(), 0, num_tokens, Parts::kOne);
-    EXPECT_EQ(layer.compute(GetParam(), 0, num_tokens, Parts::kOfExperts), whole);
-    EXPECT_EQ(layer.compute(GetParam(), 0, num_tokens, Parts::kOfGateAndUp), whole);
+    EXPECT_EQ(layer.compute(GetParam(), 0, num_tokens, Parts::kPerExpert), whole);
+    EXPECT_EQ(layer.compute(GetParam(), 0, num_tokens, Parts::kPerGateAndUp), whole);
   }
 }
 

@@ -34,7 +34,7 @@ struct Layer {
   MoeAddArgs args(const TensorView& scratch) const {
     return {.norm = {.weight = norm, .eps = kEps},
             .router = {.weight = router},
-            .rule = {.weights_of = RouterWeights::kAllExperts},
+            .rule = {.weights = RouterWeights::kAllExperts},
             .shape = kShape,
             .experts = {.gate_up = {&gate_up_linear, 1}, .down = {&down_linear, 1}},
             .scratch = scratch};
@@ -89,7 +89,7 @@ std::vector<double> expected_sum(const Layer& layer, const TestTensor& residual,
     }
   }
   reference::route({.logits = logits,
-                    .rule = {.weights_of = RouterWeights::kAllExperts},
+                    .rule = {.weights = RouterWeights::kAllExperts},
                     .experts = experts,
                     .weights = weights});
   reference::moe_experts({.shape = kShape,

@@ -102,7 +102,7 @@ TEST_F(GpuNormRoute, MatchesFloat64) {
   const RouterRule sigmoid{.scores = RouterScores::kSigmoid, .groups = {4, 2}, .scale = 2.5f};
   for (const DType dtype : {DType::kBF16, DType::kF16})
     for (const Case& test_case : {Case{1, 128, 8, 2048},
-                                  {5, 128, 8, 2048, {.weights_of = RouterWeights::kAllExperts}},
+                                  {5, 128, 8, 2048, {.weights = RouterWeights::kAllExperts}},
                                   {8, 64, 6, 2048},
                                   {9, 16, 2, 96},
                                   {16, 48, 5, 160, sigmoid, false, true},
@@ -121,8 +121,8 @@ TEST_F(GpuNormRoute, MatchesFloat64) {
 TEST_F(GpuNormRoute, DeclinesUnsupportedProblems) {
   attend::cuda::OwnedStream owned(kGpu);
   Stream stream = owned.get();
-  const auto takes = [&](int64_t num_tokens, int64_t num_experts, int64_t hidden_size, DType dtype,
-                         bool batch_invariant) {
+  const auto supports = [&](int64_t num_tokens, int64_t num_experts, int64_t hidden_size, DType dtype,
+                            bool batch_invariant) {
     const Tensor x = attend::cuda::zeros({num_tokens, hidden_size}, dtype, kGpu),
                  norm = attend::cuda::zeros({hidden_size}, dtype, kGpu),
                  router = attend::cuda::zeros({num_experts, hidden_size}, dtype, kGpu),
@@ -139,14 +139,14 @@ TEST_F(GpuNormRoute, DeclinesUnsupportedProblems) {
     attend::cuda::synchronize(stream);
     return done;
   };
-  EXPECT_TRUE(takes(4, 32, 64, DType::kBF16, false));
-  EXPECT_FALSE(takes(4, 32, 64, DType::kBF16, true));
-  EXPECT_FALSE(takes(4, 32, 64, DType::kF32, false));
-  EXPECT_FALSE(takes(4, 33, 64, DType::kBF16, false));
-  EXPECT_FALSE(takes(4, 256, 64, DType::kBF16, false));
-  EXPECT_TRUE(takes(128, 32, 4096, DType::kBF16, false));
-  EXPECT_FALSE(takes(129, 32, 64, DType::kBF16, false));
-  EXPECT_FALSE(takes(4, 32, 72, DType::kBF16, false));
+  EXPECT_TRUE(supports(4, 32, 64, DType::kBF16, false));
+  EXPECT_FALSE(supports(4, 32, 64, DType::kBF16, true));
+  EXPECT_FALSE(supports(4, 32, 64, DType::kF32, false));
+  EXPECT_FALSE(supports(4, 33, 64, DType::kBF16, false));
+  EXPECT_FALSE(supports(4, 256, 64, DType::kBF16, false));
+  EXPECT_TRUE(supports(128, 32, 4096, DType::kBF16, false));
+  EXPECT_FALSE(supports(129, 32, 64, DType::kBF16, false));
+  EXPECT_FALSE(supports(4, 32, 72, DType::kBF16, false));
 }
 
 }  // namespace

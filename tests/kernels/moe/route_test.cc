@@ -32,9 +32,9 @@ struct Routed {
 
 void expect_as_reference(const testing_support::MoeDevice& device, const TestTensor& logits, int64_t top_k,
                          RouterRule rule = {}, const TensorView& correction = {}) {
-  for (const RouterWeights weights_of : {RouterWeights::kAllExperts, RouterWeights::kChosenExperts}) {
+  for (const RouterWeights weights : {RouterWeights::kAllExperts, RouterWeights::kChosenExperts}) {
     const Routed got(logits.view().shape[0], top_k), expected(logits.view().shape[0], top_k);
-    rule.weights_of = weights_of;
+    rule.weights = weights;
     device.route(got.args(logits, rule, correction));
     reference::route(expected.args(logits, rule, correction));
     EXPECT_TRUE(std::ranges::equal(got.experts.span<int32_t>(), expected.experts.span<int32_t>()))
@@ -106,7 +106,7 @@ TEST_P(RouteTest, RanksGroupsBySumsOfTwoCorrectedScoresEvenIfNegative) {
   const float scores[] = {0.9f, 0.1f, 0.6f, 0.6f, 0.2f, 0.2f};
   for (int64_t i = 0; i < 6; ++i) logits.set(i, std::log(scores[i] / (1.0f - scores[i])));
   const RouterRule rule{.scores = RouterScores::kSigmoid,
-                        .weights_of = RouterWeights::kAllExperts,
+                        .weights = RouterWeights::kAllExperts,
                         .groups = {3, 1},
                         .scale = 3.0f};
   const Routed got(1, 2);
@@ -143,7 +143,7 @@ TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrAreTooSmall) {
 TEST_P(RouteTest, ReturnsFiniteWeightsForLargeLogits) {
   TestTensor logits = TestTensor::random({20, 40}, DType::kF32, 5, 3e4f);
   const Routed got(20, 4);
-  GetParam().route(got.args(logits, {.weights_of = RouterWeights::kAllExperts}));
+  GetParam().route(got.args(logits, {.weights = RouterWeights::kAllExperts}));
   for (int64_t i = 0; i < got.weights.size(); ++i) EXPECT_TRUE(std::isfinite(got.weights.at(i)));
 }
 

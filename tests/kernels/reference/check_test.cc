@@ -94,8 +94,9 @@ TEST_F(CheckAttention, RejectsDescalesOfHeadsWithoutFp8) {
 TEST_F(CheckAttention, RejectsNewKeysOfDifferentNumbersPerRequest) {
   const Tensor three = Tensor::empty({3, 2, 64}, DType::kF32), four = Tensor::empty({4, 2, 64}, DType::kF32);
   args_.new_keys = {.k = three.view(), .v = three.view(), .capacity = 12};
-  EXPECT_EQ(rejected(),
-            "new_keys.k float32[3, 2, 64] on cpu: expected as many keys for each of the 2 requests");
+  EXPECT_EQ(
+      rejected(),
+      "new_keys.k float32[3, 2, 64] on cpu: expected the same number of keys for each of the 2 requests");
   args_.new_keys.k = four.view();
   EXPECT_EQ(rejected(), "new_keys.v float32[3, 2, 64] on cpu: expected 4 in dimension 0");
   args_.new_keys.v = four.view();
@@ -162,7 +163,7 @@ TEST_F(CheckAttention, RejectsATreeMaskWithoutPositions) {
 
 TEST_F(CheckAttention, RejectsATreeMaskWithoutCausality) {
   args_.attention_mask.causal = false;
-  EXPECT_EQ(rejected(), "tree mask: only causal attention has one");
+  EXPECT_EQ(rejected(), "tree mask: expected causal attention");
 }
 
 TEST_F(CheckAttention, RejectsPageSizesThatAreNotPowersOfTwoUpTo256) {
@@ -180,7 +181,7 @@ TEST_F(CheckAttention, RejectsAPageSizeOtherThanTheCaches) {
 
 TEST_F(CheckAttention, RejectsAnIndexWithoutItsArrays) {
   args_.kv.index.table = nullptr;
-  EXPECT_EQ(rejected(), "page table: not given");
+  EXPECT_EQ(rejected(), "page table: table is needed");
   args_.kv.index.kind = kernels::KvIndexKind::kRequestRows;
   EXPECT_THAT(rejected(), HasSubstr("request rows"));
   args_.kv.index.kind = kernels::KvIndexKind::kCsr;
@@ -197,7 +198,7 @@ TEST_F(CheckAttention, RejectsPagesOfContiguousKv) {
 
 TEST_F(CheckAttention, RejectsASlotMapOverPageIds) {
   args_.kv.index.slot_map = built_.tokens.cu_seqlen_q.data();
-  EXPECT_THAT(rejected(), HasSubstr("slot_map: only request rows are translated"));
+  EXPECT_THAT(rejected(), HasSubstr("slot_map: expected null; only request rows are translated"));
 }
 
 TEST_F(CheckAttention, RejectsNegativeWindowsAndChunks) {

@@ -16,7 +16,7 @@ using testing::golden_layouts;
 std::string text_after(const Tokenizer& tokenizer, std::span<const int32_t> prompt,
                        std::span<const int32_t> ids, bool after_prefix, bool skip = true) {
   StreamDecoder decoder(tokenizer, skip);
-  decoder.follow(prompt, after_prefix);
+  decoder.set_prompt(prompt, after_prefix);
   std::string text;
   for (const int32_t id : ids) text += decoder.push(id);
   return text + decoder.flush();

@@ -80,7 +80,7 @@ CaseResult time_case(const AttentionCase& spec, const CaseTensors& tensors, Arit
     const size_t way = case_seconds.size() % rates.size();
     rates[way].push_back(read_bytes_per_second(tensors.kv_bytes(next_layer()), threads, read_methods()[way]));
     next_layer();
-    case_seconds.push_back(seconds_of([&] { tensors.attend(layer, plan, isa); }));
+    case_seconds.push_back(measure_seconds([&] { tensors.attend(layer, plan, isa); }));
   }
   const double took = median(case_seconds);
   const double read_seconds = static_cast<double>(spec.kv_bytes()) / fastest_read_method(rates).rate;

@@ -102,7 +102,7 @@ class GpuModelBench {
                    {.max_new_tokens = 2, .ignore_eos = true});
     while (engine_.step(require_token)) {
     }
-    report_.kernels = names_of(*choices_);
+    report_.kernels = choice_names(*choices_);
     choices_.reset();
   }
 
@@ -118,7 +118,7 @@ class GpuModelBench {
     while (engine_.stats().num_decode_tokens == decodes_before) engine_.step(require_token);
     for (int i = 1; i < kWarmUpSteps; ++i) engine_.step(require_token);
     std::vector<double> host_us;
-    const double seconds = seconds_of([&] {
+    const double seconds = measure_seconds([&] {
       for (int i = 0; i < kSteps; ++i) {
         const double host_before = engine_.stats().decode_host_seconds;
         engine_.step(require_token);
@@ -163,7 +163,7 @@ class GpuModelBench {
     for (int i = 0; i <= kPrefillRepeats; ++i) {
       engine_.submit(random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
                      {.max_new_tokens = 1, .ignore_eos = true});
-      step_times.push_back(1e6 * seconds_of([&] { engine_.step(require_token); }));
+      step_times.push_back(1e6 * measure_seconds([&] { engine_.step(require_token); }));
       const PrefillBreakdown parts = time_prefill_breakdown(engine_, prefill_tokens_);
       products.push_back(parts.products_us);
       attention.push_back(parts.attention_us);

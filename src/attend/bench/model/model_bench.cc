@@ -27,7 +27,7 @@ std::vector<double> time_steps(Engine& engine, int num_prompt, int num_skipped, 
                  .num_skipped = num_skipped});
   std::vector<double> seconds;
   for (bool more = true; more;) {
-    const double took = seconds_of([&] { more = engine.step(require_token); });
+    const double took = measure_seconds([&] { more = engine.step(require_token); });
     if (more) seconds.push_back(took);
   }
   return seconds;
@@ -78,7 +78,7 @@ class ModelBench {
     for (const int num_tokens : options_.prompt_tokens)
       if (num_tokens > 0) time_steps(engine_, deepest + num_tokens, deepest, 1);
     if (largest(options_.new_tokens) > 0) time_decode_steps(deepest, 1);
-    report_.kernels = names_of(choices);
+    report_.kernels = choice_names(choices);
   }
 
   static EngineConfig engine_config(const ModelBenchOptions& options) {

@@ -69,27 +69,27 @@ std::vector<int32_t> random_tokens(int count, const ModelSpec& spec, std::mt1993
 
 // Rejects unknown fields, since a trace with other field names would be replayed with wrong lengths or times.
 void reject_unknown_fields(const JsonNode& object, std::initializer_list<std::string_view> known) {
-  if (!object.value().is_object()) object.refuse("an object");
+  if (!object.value().is_object()) object.reject("an object");
   for (const auto& item : object.value().items())
     if (!item.value().is_null() && std::ranges::find(known, item.key()) == known.end()) {
       std::string names;
       for (const std::string_view name : known) names.append(names.empty() ? "" : ", ").append(name);
-      object.at(item.key()).refuse("no such field; accepted: " + names);
+      object.at(item.key()).reject("no such field; accepted: " + names);
     }
 }
 
 Turn read_turn(const JsonNode& line, const TraceOptions& options, const Tokenizer* tokenizer,
                std::mt19937_64& random) {
   Turn turn;
-  if (line.has("prompt") == line.has("input_ids")) line.refuse("an object with \"prompt\" or \"input_ids\"");
+  if (line.has("prompt") == line.has("input_ids")) line.reject("an object with \"prompt\" or \"input_ids\"");
   if (const auto text = line.find("prompt")) {
     if (tokenizer == nullptr) text->unsupported("the model has no tokenizer.json: expected \"input_ids\"");
     turn.tokens = tokenizer->encode(text->string());
-    if (turn.tokens.empty()) text->refuse("a text with tokens");
+    if (turn.tokens.empty()) text->reject("a text with tokens");
   } else {
     const JsonNode ids = line.at("input_ids");
     for (size_t i = 0; i < ids.array_size(); ++i) turn.tokens.push_back(ids.at(i).token_id());
-    if (turn.tokens.empty()) ids.refuse("token ids, at least one");
+    if (turn.tokens.empty()) ids.reject("token ids, at least one");
   }
   const auto output_tokens = line.find_integer("output_len", 1, kMaxTokens);
   turn.output_tokens = output_tokens ? *output_tokens : options.output.sample(random);
@@ -179,22 +179,22 @@ Trace read_trace(const std::filesystem::path& path, const TraceOptions& options,
               ": the trace has its own arrivals, from ", where);
     }
     if (line.has("arrival") != has_arrivals)
-      line.refuse("arrival", has_arrivals ? "seconds, as in the first line" : "none, as in the first line");
+      line.reject("arrival", has_arrivals ? "seconds, as in the first line" : "none, as in the first line");
     if (const auto arrival = line.find("arrival")) {
       const bool is_number = arrival->value().is_number();
       conversation.arrival = is_number ? arrival->value().get<double>() : -1.0;
-      if (!(conversation.arrival >= 0.0 && conversation.arrival <= 1e9)) arrival->refuse("seconds, 0 to 1e9");
+      if (!(conversation.arrival >= 0.0 && conversation.arrival <= 1e9)) arrival->reject("seconds, 0 to 1e9");
     } else {
       conversation.arrival = arrivals.next(random);
     }
     if (const auto turns = line.find("turns")) {
       for (const char* key : {"prompt", "input_ids", "output_len"})
-        if (const auto beside = line.find(key)) beside->refuse("no such field next to \"turns\"");
+        if (const auto beside = line.find(key)) beside->reject("no such field next to \"turns\"");
       for (size_t i = 0; i < turns->array_size(); ++i) {
         reject_unknown_fields(turns->at(i), {"prompt", "input_ids", "output_len"});
         conversation.turns.push_back(read_turn(turns->at(i), options, tokenizer, random));
       }
-      if (conversation.turns.empty()) turns->refuse("turns, at least one");
+      if (conversation.turns.empty()) turns->reject("turns, at least one");
     } else {
       conversation.turns.push_back(read_turn(line, options, tokenizer, random));
     }

@@ -26,7 +26,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
     : path_(path), mapping_(std::make_shared<FileMapping>(path)) {
   const size_t file_bytes = mapping_->num_bytes();
   // Copies, which cannot change between a check and their use.
-  refuse_lfs_pointer(mapping_->read(0, kLfsPointerBytes), path);
+  reject_lfs_pointer(mapping_->read(0, kLfsPointerBytes), path);
   const std::string length = mapping_->read(0, kLengthBytes);
   if (length.size() < kLengthBytes)
     fail(ErrorCode::kCorruptFile, path.string(), ": ", length.size(),

@@ -32,7 +32,8 @@ std::string capabilities() {
 }
 
 // Returns the reasons against a backend. A reason of both phases is listed once, without the phase.
-std::vector<std::string> reasons_against(const BackendEntry& entry, const std::vector<Rejection>& rejected) {
+std::vector<std::string> rejection_reasons(const BackendEntry& entry,
+                                           const std::vector<Rejection>& rejected) {
   constexpr std::string_view kPrefill = " (prefill)", kDecode = " (decode)";
   std::vector<std::string> reasons;
   for (const Rejection& rejection : rejected) {
@@ -80,7 +81,7 @@ std::string choice(const EngineConfig& config) {
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };
     if (&entry == resolution.prefill) add("chosen for prefill");
     if (&entry == resolution.decode) add("chosen for decode");
-    for (const std::string& reason : reasons_against(entry, resolution.rejected)) add(reason);
+    for (const std::string& reason : rejection_reasons(entry, resolution.rejected)) add(reason);
     if (verdict.empty()) verdict = "supported; not preferred";
     lines += fmt::format("{:<14} {}\n", entry.name, verdict);
   }

@@ -110,7 +110,7 @@ std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const st
   return requests;
 }
 
-Clock::duration seconds_of(double seconds) {
+Clock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
@@ -140,7 +140,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   check_writable("--profile", options.profile);
   const std::vector<Prompt> prompts = gather_prompts(options, sampling);
   const std::optional<ChatTemplate> chat = find_chat_template(options);
-  std::optional<ChosenGrammar> grammar = ChosenGrammar::of(options.grammar);
+  std::optional<ChosenGrammar> grammar = ChosenGrammar::make(options.grammar);
   EngineBars bars;
   EngineProgress progress = bars.progress();
   std::vector<std::unique_ptr<Request>> requests;
@@ -159,7 +159,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
     const int num_completions = request->params.n;
     num_prompt_tokens += int64_t{request->num_prompt} * num_completions;
     request->times.submitted = Clock::now();
-    if (prompts[i].timeout) request->deadline = request->times.submitted + seconds_of(*prompts[i].timeout);
+    if (prompts[i].timeout) request->deadline = request->times.submitted + to_duration(*prompts[i].timeout);
     engine->enqueue(std::move(request), std::exchange(next_id, next_id + num_completions));
   }
   print_start(engine->info());

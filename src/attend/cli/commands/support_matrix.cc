@@ -51,7 +51,7 @@ std::string page_sizes(const Capability& can) {
   };
   add(can.tree_page_sizes, "with draft trees");
   add(can.window_tree_page_sizes, "with draft trees and a window");
-  add(can.ungrouped_page_sizes, "with one query head per KV head");
+  add(can.no_gqa_page_sizes, "with one query head per KV head");
   if (can.preferred_page_size > 0) text += fmt::format("; prefers {}", can.preferred_page_size);
   return text;
 }
@@ -77,7 +77,7 @@ std::string describe_hardware(std::span<const BackendEntry> table, KvKind kind) 
   std::string text =
       header({"backend", "prefill on", "decode on", "page sizes", "head dims", "K/V stored as"});
   for (const BackendEntry& entry : table)
-    if (const Capability& can = entry.capability(kind); can.served())
+    if (const Capability& can = entry.capability(kind); can.supports_any_phase())
       text += row({std::string(entry.name), on(can.prefill), on(can.decode), page_sizes(can), head_dims(can),
                    to_string(can.kv_dtypes)});
   return text;
@@ -89,7 +89,7 @@ std::string describe_features(std::span<const BackendEntry> table, KvKind kind) 
       header({"backend", "window", "chunk", "logit cap", "sinks", "cross",
               mla ? "contiguous keys" : "bidirectional", "drafts", "deterministic on", "graphs"});
   for (const BackendEntry& entry : table)
-    if (const Capability& can = entry.capability(kind); can.served())
+    if (const Capability& can = entry.capability(kind); can.supports_any_phase())
       text += row({std::string(entry.name), mark(can.window), mark(can.chunk), mark(can.logit_cap),
                    mark(can.sinks), cross(can), mark(mla ? can.contiguous : can.bidirectional),
                    std::string(to_string(can.speculation)), on(can.deterministic), mark(can.graphs)});

@@ -48,7 +48,7 @@ GrammarLimits to_limits(const GrammarFlags& flags) {
   return limits;
 }
 
-std::optional<ChosenGrammar> ChosenGrammar::of(const GrammarFlags& flags) {
+std::optional<ChosenGrammar> ChosenGrammar::make(const GrammarFlags& flags) {
   const GrammarLimits limits = to_limits(flags);
   const int num = !flags.json_schema.empty() + !flags.regex.empty() + !flags.ebnf_file.empty();
   require(num <= 1, "--json-schema, --regex and --ebnf: expected one of them");
@@ -63,13 +63,13 @@ std::optional<ChosenGrammar> ChosenGrammar::of(const GrammarFlags& flags) {
   else
     chosen.grammar_ = {GrammarKind::kEbnf, read_file(flags.ebnf_file, limits.grammar_bytes)};
   chosen.options_ = {.library = GrammarLibrary::load(flags.library_path), .limits = limits};
-  if (!chosen.options_.library.available()) fail(ErrorCode::kUnsupported, GrammarLibrary::advice());
+  if (!chosen.options_.library.available()) fail(ErrorCode::kUnsupported, GrammarLibrary::install_hint());
   return chosen;
 }
 
 std::shared_ptr<TokenMask> ChosenGrammar::compile(const Engine& engine) {
   compiler_ = std::make_shared<GrammarCompiler>(
-      options_.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()), options_.limits);
+      options_.library, GrammarVocabulary::make(engine.tokenizer(), engine.model_spec()), options_.limits);
   return compiler_->compile(grammar_);
 }
 

@@ -29,7 +29,7 @@ GrammarLimits to_limits(const GrammarFlags& flags);
 // grammar. Throws Error for two grammars, and for a missing file or library.
 class ChosenGrammar {
  public:
-  static std::optional<ChosenGrammar> of(const GrammarFlags& flags);
+  static std::optional<ChosenGrammar> make(const GrammarFlags& flags);
   // Compiles for the engine's vocabulary. The mask is valid while this object exists, since the compiler's
   // threads compute it. Throws the errors of GrammarCompiler::compile.
   std::shared_ptr<TokenMask> compile(const Engine& engine);

@@ -17,7 +17,7 @@ constexpr int kMaxFeatures = 1 << 20;
 std::filesystem::path module_directory(const JsonNode& module, const std::filesystem::path& directory) {
   const std::filesystem::path path = module.find_string("path").value_or("");
   for (const auto& part : path)
-    if (path.is_absolute() || part == "..") module.refuse("path", "a folder of the model's directory");
+    if (path.is_absolute() || part == "..") module.reject("path", "a folder of the model's directory");
   return directory / path;
 }
 
@@ -38,7 +38,7 @@ Pooling read_pooling(const std::filesystem::path& folder) {
            " true in addition to another mode: expected one pooling mode");
     pooling = known;
   }
-  if (!pooling) json.refuse("pooling_mode_mean_tokens", "one pooling_mode that is true");
+  if (!pooling) json.reject("pooling_mode_mean_tokens", "one pooling_mode that is true");
   return *pooling;
 }
 
@@ -87,12 +87,12 @@ std::optional<EmbeddingFiles> read_embedding_files(const std::filesystem::path& 
     const std::filesystem::path folder = module_directory(module, directory);
     if (kind == "Transformer") {
       if (folder.lexically_normal() != (directory / "").lexically_normal())
-        module.refuse("path", "\"\": the model in the directory itself");
+        module.reject("path", "\"\": the model in the directory itself");
     } else if (kind == "Pooling") {
       files.pooling = read_pooling(folder);
     } else if (kind == "Dense") {
       if (!files.pooling || files.normalize)
-        module.refuse("type", "Dense after Pooling and before Normalize");
+        module.reject("type", "Dense after Pooling and before Normalize");
       files.dense.push_back(read_dense(folder));
     } else if (kind == "LogitScore") {
       files.logit_score = read_logit_score(folder);

@@ -8,32 +8,32 @@
 namespace attend {
 namespace {
 
-std::optional<std::string> differing_bytes(TokenSpelling& spelling) {
-  return spelling.bytes == spelling.text ? std::nullopt : std::optional(std::move(spelling.bytes));
+std::optional<std::string> differing_bytes(TokenText& token_text) {
+  return token_text.bytes == token_text.text ? std::nullopt : std::optional(std::move(token_text.bytes));
 }
 
 }  // namespace
 
 LogprobEntries::LogprobEntries(const Tokenizer* tokenizer, bool skip_special_tokens) {
-  if (tokenizer != nullptr) speller_.emplace(*tokenizer, skip_special_tokens);
+  if (tokenizer != nullptr) token_decoder_.emplace(*tokenizer, skip_special_tokens);
 }
 
-void LogprobEntries::follow(std::span<const int32_t> prompt) {
-  if (speller_) speller_->follow(prompt);
+void LogprobEntries::set_prompt(std::span<const int32_t> prompt) {
+  if (token_decoder_) token_decoder_->set_prompt(prompt);
 }
 
 ShownToken LogprobEntries::take(int32_t id, std::span<const TokenLogprob> top) {
   ShownToken token;
   token.id = id;
   for (const TokenLogprob& likely : top) {
-    TokenSpelling spelling = speller_ ? speller_->spell(likely.token_id) : TokenSpelling();
-    auto bytes = differing_bytes(spelling);
-    token.top.push_back({std::move(spelling.text), likely.token_id, likely.logprob, std::move(bytes)});
+    TokenText token_text = token_decoder_ ? token_decoder_->decode(likely.token_id) : TokenText();
+    auto bytes = differing_bytes(token_text);
+    token.top.push_back({std::move(token_text.text), likely.token_id, likely.logprob, std::move(bytes)});
   }
-  TokenSpelling spelling = speller_ ? speller_->push(id) : TokenSpelling();
-  token.bytes = differing_bytes(spelling);
-  if (!spelling.is_in_text) token.num_chars = 0;
-  token.text = std::move(spelling.text);
+  TokenText token_text = token_decoder_ ? token_decoder_->push(id) : TokenText();
+  token.bytes = differing_bytes(token_text);
+  if (!token_text.is_in_text) token.num_chars = 0;
+  token.text = std::move(token_text.text);
   return token;
 }
 
@@ -67,8 +67,8 @@ void LogprobEntries::add(std::span<const int32_t> ids, const LogprobsView& logpr
 }
 
 void LogprobEntries::end(std::span<ShownToken> shown) {
-  if (!speller_ || shown.empty()) return;
-  const std::string rest = speller_->flush();
+  if (!token_decoder_ || shown.empty()) return;
+  const std::string rest = token_decoder_->flush();
   if (rest.empty()) return;
   ShownToken& last = shown.back();
   if (!last.bytes) last.bytes = last.text;

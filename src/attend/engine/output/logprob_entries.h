@@ -8,11 +8,11 @@
 #include <vector>
 
 #include "attend/engine/output/request_output.h"
-#include "attend/text/tokenizer/decoding/token_speller.h"
+#include "attend/text/tokenizer/decoding/token_text_decoder.h"
 
 namespace attend {
 
-// Token with its text and log probability. Texts and bytes are those of a TokenSpelling.
+// Token with its text and log probability. Texts and bytes are those of a TokenText.
 struct LikelyToken {
   std::string text;
   int32_t id = 0;
@@ -34,7 +34,7 @@ class LogprobEntries {
   LogprobEntries(const Tokenizer* tokenizer, bool skip_special_tokens);
 
   // Call before add(): the tokens that follow continue `prompt`.
-  void follow(std::span<const int32_t> prompt);
+  void set_prompt(std::span<const int32_t> prompt);
   // Appends entries of all tokens of a prompt; `logprobs` begins with the second token. `echo`: text that the
   // answer begins with. The entries cover its characters.
   void add_prompt(std::span<const int32_t> prompt, const LogprobsView& logprobs, std::string_view echo,
@@ -47,7 +47,7 @@ class LogprobEntries {
  private:
   ShownToken take(int32_t id, std::span<const TokenLogprob> top);
 
-  std::optional<TokenSpeller> speller_;
+  std::optional<TokenTextDecoder> token_decoder_;
 };
 
 }  // namespace attend

@@ -52,8 +52,8 @@ void OutputProcessor::begin_completion(const Request& request) {
   if (tokenizer_ == nullptr || request.pools) return;
   const SamplingParams& params = request.params;
   StreamDecoder decoder(*tokenizer_, params.skip_special_tokens);
-  decoder.follow(std::span(request.tokens).first(static_cast<size_t>(request.num_prompt)),
-                 params.echo || params.follows_echo);
+  decoder.set_prompt(std::span(request.tokens).first(static_cast<size_t>(request.num_prompt)),
+                     params.echo || params.follows_echo);
   texts_.try_emplace(request.id,
                      TextState{std::move(decoder), StopMatcher(params.stop, params.include_stop), {}});
 }

@@ -134,7 +134,7 @@ Pooler::DenseLayer Pooler::load_dense(const EmbeddingDense& dense) {
   return layer;
 }
 
-std::vector<float> Pooler::vector_of(const TensorView& hidden_states, Stream& stream) const {
+std::vector<float> Pooler::pool(const TensorView& hidden_states, Stream& stream) const {
   const int64_t num_tokens = hidden_states.shape[0];
   const int64_t first = pooling_ == Pooling::kLast ? num_tokens - 1 : 0;
   const int64_t count = pooling_ == Pooling::kMean ? num_tokens : 1;

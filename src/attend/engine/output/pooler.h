@@ -19,7 +19,7 @@ class Pooler {
 
   // `hidden_states`: [num_tokens, hidden_size] of one input, float32 or a 16-bit dtype, on the device of
   // `stream`, which must be synchronized.
-  std::vector<float> vector_of(const TensorView& hidden_states, Stream& stream) const;
+  std::vector<float> pool(const TensorView& hidden_states, Stream& stream) const;
 
  private:
   // Dense layer and the mapped file of its tensors.

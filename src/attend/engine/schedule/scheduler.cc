@@ -102,7 +102,7 @@ void Scheduler::schedule_step() {
   schedule_prompts();
   admit_waiting();
   if (step_->requests.empty() &&
-      std::ranges::none_of(running_, [](const auto& request) { return request->mask_is_late; }))
+      std::ranges::none_of(running_, [](const auto& request) { return request->waits_for_mask; }))
     preempt_for_prompt();
   reserve_draft_slots();
   step_->prefix_ready = !memory_.reads_pending_keys();
@@ -118,26 +118,26 @@ void Scheduler::wait_for_masks() {
   int64_t num_pending = 0;
   for (const auto& request : running_) {
     if (request->mask_ready())
-      request->mask_is_late = false;
-    else if (!request->mask_is_late)
+      request->waits_for_mask = false;
+    else if (!request->waits_for_mask)
       ++num_pending;
   }
   if (num_pending == 0) return;
   const auto end = Clock::now() + kWait + kWaitPerMask * num_pending;
   for (const auto& request : running_) {
-    if (!request->mask || request->mask_is_late) continue;
+    if (!request->mask || request->waits_for_mask) continue;
     const auto left = std::chrono::duration_cast<std::chrono::microseconds>(end - Clock::now());
-    request->mask_is_late = !request->mask->wait_for(std::max(left, std::chrono::microseconds(0)));
+    request->waits_for_mask = !request->mask->wait_for(std::max(left, std::chrono::microseconds(0)));
   }
 }
 
 bool Scheduler::wait_for_mask(std::chrono::microseconds timeout) const {
-  const auto is_late = [](const auto& request) { return request->mask_is_late; };
+  const auto is_late = [](const auto& request) { return request->waits_for_mask; };
   if (const auto found = std::ranges::find_if(running_, is_late); found != running_.end()) {
     (*found)->mask->wait_for(timeout);
     return true;
   }
-  if (waiting_.empty() || !waiting_.next()->mask_is_late) return false;
+  if (waiting_.empty() || !waiting_.next()->waits_for_mask) return false;
   waiting_.next()->mask->wait_for(timeout);
   return true;
 }
@@ -233,7 +233,7 @@ void Scheduler::schedule_decodes() {
   const int64_t num_before = num_preemptions_;
   for (size_t i = 0; i < running_.size();) {
     Request& request = *running_[i];
-    if (!request.decoding() || request.mask_is_late || memory_.grow(request, request.num_tokens())) {
+    if (!request.decoding() || request.waits_for_mask || memory_.grow(request, request.num_tokens())) {
       ++i;
       continue;
     }
@@ -242,10 +242,10 @@ void Scheduler::schedule_decodes() {
     i -= victim < i;
   }
   const auto num_decodes = static_cast<int>(std::ranges::count_if(
-      running_, [](const auto& request) { return request->decoding() && !request->mask_is_late; }));
+      running_, [](const auto& request) { return request->decoding() && !request->waits_for_mask; }));
   const int room = draft_room(num_decodes);
   for (const auto& request : running_) {
-    if (!request->decoding() || request->mask_is_late) continue;
+    if (!request->decoding() || request->waits_for_mask) continue;
     request->draft.tokens.clear();
     const int num_draft_slots = max_draft(*request, room);
     step_->requests.push_back({.request = request.get(), .num_new = 1, .num_draft_slots = num_draft_slots});
@@ -263,7 +263,7 @@ void Scheduler::schedule_decodes() {
 
 void Scheduler::schedule_prompts() {
   for (const auto& request : running_) {
-    if (request->decoding() || request->mask_is_late) continue;
+    if (request->decoding() || request->waits_for_mask) continue;
     // Other requests may have computed the same tokens in the meantime.
     memory_.match_more(*request);
     schedule_chunk(*request);
@@ -311,8 +311,8 @@ void Scheduler::admit_waiting() {
   while (has_room()) {
     Request& request = *waiting_.next();
     // Preempted while its mask was computed.
-    request.mask_is_late = !request.mask_ready();
-    if (request.mask_is_late) return;
+    request.waits_for_mask = !request.mask_ready();
+    if (request.waits_for_mask) return;
     if (!admit(request, slots, keys)) return;
     running_.push_back(waiting_.remove(request.id));
     if (schedule_chunk(request)) continue;

@@ -121,7 +121,7 @@ void StepRunner::score_prompt(Request& request, int first, int last, int token_i
   const int max_rows = executor_.limits().max_logit_rows();
   for (int begin = first; begin < last; begin += max_rows) {
     const int num_rows = std::min(max_rows, last - begin);
-    const TensorView logits = executor_.logits_of(token_idx + begin - first, num_rows);
+    const TensorView logits = executor_.compute_logits(token_idx + begin - first, num_rows);
     const std::span<const int32_t> next(request.tokens.data() + begin + 1, static_cast<size_t>(num_rows));
     prompt_scorer_.score(logits, next, num_top, executor_.stream());
     if (executor_.on_gpu()) cuda::synchronize(executor_.stream());

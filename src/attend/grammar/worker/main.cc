@@ -147,7 +147,7 @@ void reap(std::map<uint32_t, pid_t>& pids) {
 int run_launcher() {
   Message message;
   if (!read_message(kSocket, message)) return 0;
-  Compilers compilers(Setup::of(message.text));
+  Compilers compilers(Setup::parse(message.text));
   std::map<uint32_t, pid_t> pids;
   for (int socket = -1; read_message(kSocket, message, &socket);) {
     reap(pids);

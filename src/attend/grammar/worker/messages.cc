@@ -65,7 +65,7 @@ std::string Setup::to_text() const {
   return text;
 }
 
-Setup Setup::of(std::string_view text) {
+Setup Setup::parse(std::string_view text) {
   Setup setup;
   setup.tvm_ffi = take_text(text);
   setup.bindings = take_text(text);

@@ -52,7 +52,7 @@ struct Setup {
   std::vector<std::string> tokens;
 
   std::string to_text() const;
-  static Setup of(std::string_view text);
+  static Setup parse(std::string_view text);
 };
 
 // Returns the bytes of a message.

@@ -59,10 +59,10 @@ void attention(const AttentionArgs& args, AttentionPlan& plan, Stream& stream) {
       {.num_q_heads = args.q.shape[1], .num_kv_heads = args.kv.k.shape[2], .head_dim_v = args.kv.v.shape[3]});
   if (!args.new_keys.k.empty() && !stores_new_keys(args, plan))
     fail(ErrorCode::kUnsupported, "new_keys ", args.new_keys.k,
-         ": expected none, but those that stores_new_keys() speaks of (attention)");
+         ": supported only if stores_new_keys() returns true (attention)");
   if (has_descales(args) && args.q.dtype != DType::kF8E4M3 && !has_head_descales(args, plan))
     fail(ErrorCode::kUnsupported, "q_scales, k_scales, v_scales with q ", args.q, " over k ", args.kv.k,
-         ": expected none, but those that has_head_descales() speaks of (attention)");
+         ": supported only if has_head_descales() returns true (attention)");
   if (stream.device.type == DeviceType::kCuda)
     require_all_on(
         stream,

@@ -29,7 +29,7 @@ AttentionPlanLimits checked(AttentionPlanLimits limits) {
 }
 
 int64_t scratch_bytes(const AttentionPlanLimits& limits) {
-  return static_cast<int64_t>(cpu::TileScratch::num_bytes(cpu::TileShape::of(limits)));
+  return static_cast<int64_t>(cpu::TileScratch::num_bytes(cpu::TileShape::make(limits)));
 }
 
 // make_work() does not check lengths: with a negative one, items would have ranges of keys or tokens that do

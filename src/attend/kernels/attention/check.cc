@@ -38,13 +38,14 @@ void check_index(const KvIndex& index, int64_t page_size) {
   require(index.page_size == page_size, "page_size ", index.page_size, " in the index, ", page_size,
           " in the cache");
   require(index.slot_map == nullptr || index.kind == KvIndexKind::kRequestRows,
-          "slot_map: only request rows are translated; other indices name pages of the pool itself");
+          "slot_map: expected null; only request rows are translated, other indices contain pages of the "
+          "pool itself");
   switch (index.kind) {
     case KvIndexKind::kRequestRows:
       require(index.table != nullptr && index.rows != nullptr, "request rows: table and rows are needed");
       return;
     case KvIndexKind::kPageTable:
-      require(index.table != nullptr, "page table: not given");
+      require(index.table != nullptr, "page table: table is needed");
       return;
     case KvIndexKind::kCsr:
       require(index.indptr != nullptr && index.table != nullptr, "CSR: indptr and indices are needed");
@@ -63,8 +64,8 @@ void check_mask(const AttentionMask& attention_mask, const QueryBatch& batch) {
   require(attention_mask.window_right >= 0, "window_right ", attention_mask.window_right, ": at least 0");
   require(attention_mask.window_right == 0 || (attention_mask.causal && batch.tree_mask.empty()),
           "window_right ", attention_mask.window_right,
-          ": expected 0 without a causal mask, and with a tree mask");
-  require(attention_mask.causal || batch.tree_mask.empty(), "tree mask: only causal attention has one");
+          ": expected 0 without a causal mask or with a tree mask");
+  require(attention_mask.causal || batch.tree_mask.empty(), "tree mask: expected causal attention");
 }
 
 // fp8 queries require K/V of the same dtype. Descales per head require fp8 K/V.
@@ -77,7 +78,7 @@ void check_queries(const AttentionArgs& args) {
          {std::pair("q_scales", &args.q_scales), std::pair("k_scales", &args.k_scales),
           std::pair("v_scales", &args.v_scales)})
       require(scales->data == nullptr || is_fp8(args.kv.k.dtype), name, ": expected none with q ", args.q,
-              " over k ", args.kv.k, "; queries and keys of fp8 have them");
+              " over k ", args.kv.k, "; they require fp8 queries or keys");
     return;
   }
   require_unit_stride("q", args.q);
@@ -90,7 +91,7 @@ void check_new_keys(const AttentionArgs& args) {
   const int64_t num_reqs = args.batch.num_reqs(), num_kv_heads = args.kv.k.shape[2];
   require_shape("new_keys.k", added.k, {added.k.shape[0], num_kv_heads, args.kv.k.shape[3]});
   require(num_reqs > 0 && added.k.shape[0] % num_reqs == 0, "new_keys.k ", added.k,
-          ": expected as many keys for each of the ", num_reqs, " requests");
+          ": expected the same number of keys for each of the ", num_reqs, " requests");
   require_shape("new_keys.v", added.v, {added.k.shape[0], num_kv_heads, args.kv.v.shape[3]});
   require_unit_stride("new_keys.k", added.k);
   require_unit_stride("new_keys.v", added.v);

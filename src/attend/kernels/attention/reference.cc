@@ -6,7 +6,7 @@
 #include "attend/kernels/attention/reference_mask.h"
 #include "attend/kernels/common/element.h"
 #include "attend/kernels/kv_store/reference_rows.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 
 namespace attend::kernels::reference {
 namespace {
@@ -95,12 +95,12 @@ void attention(const AttentionArgs& args) {
     for (int64_t head = 0; head < args.q.shape[1]; ++head) {
       const std::vector<double> q = load_row(args.q, offset(args.q, query.token, head), head_dim_qk);
       // Returns the row of K or V of key `k`.
-      const auto row_of = [&](const TensorView& pool, int32_t k, int64_t head_dim) {
-        const int32_t page = page_of(args.kv.index, query.request, k);
+      const auto get_row = [&](const TensorView& pool, int32_t k, int64_t head_dim) {
+        const int32_t page = find_page(args.kv.index, query.request, k);
         return load_row(pool, offset(pool, page, k % page_size, head / group), head_dim);
       };
-      const auto get_score = [&](int32_t k) { return dot(q, row_of(args.kv.k, k, head_dim_qk)); };
-      const auto get_value = [&](int32_t k) { return row_of(args.kv.v, k, head_dim_v); };
+      const auto get_score = [&](int32_t k) { return dot(q, get_row(args.kv.k, k, head_dim_qk)); };
+      const auto get_value = [&](int32_t k) { return get_row(args.kv.v, k, head_dim_v); };
       const auto scale = [&](const HeadScales& scales) {
         return scales.data == nullptr
                    ? 1.0
@@ -124,7 +124,7 @@ void mla(const MlaArgs& args) {
       const std::vector<double> q_rope =
           load_row(args.q_rope, offset(args.q_rope, query.token, head), rope_dim);
       const auto latent_slot = [&](int32_t k) {
-        return offset(args.latent, page_of(args.index, query.request, k), k % page_size);
+        return offset(args.latent, find_page(args.index, query.request, k), k % page_size);
       };
       const auto get_score = [&](int32_t k) {
         return dot(q, load_latent(args.latent, latent_slot(k), 0, rank)) +

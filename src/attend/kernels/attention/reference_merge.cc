@@ -8,7 +8,7 @@ namespace attend::kernels::reference {
 namespace {
 
 // Returns exp(lse - max_lse), 0 for an empty part.
-double scale_of(double lse, double max_lse) { return lse == kEmptyLse ? 0.0 : std::exp(lse - max_lse); }
+double merge_scale(double lse, double max_lse) { return lse == kEmptyLse ? 0.0 : std::exp(lse - max_lse); }
 
 // FlashAttention marks empty rows with +inf, attend with -inf; both denote a row without keys.
 double normalize_empty_lse(double lse) { return std::isinf(lse) ? double{kEmptyLse} : lse; }
@@ -22,7 +22,7 @@ void merge(const MergeArgs& args) {
       const double a = normalize_empty_lse(load(args.lse_a, offset(args.lse_a, token, head)));
       const double b = normalize_empty_lse(load(args.lse_b, offset(args.lse_b, token, head)));
       const double max_lse = std::max(a, b);
-      const double scale_a = scale_of(a, max_lse), scale_b = scale_of(b, max_lse);
+      const double scale_a = merge_scale(a, max_lse), scale_b = merge_scale(b, max_lse);
       const double sum = scale_a + scale_b;
       for (int64_t d = 0; d < args.out.shape[2]; ++d) {
         // The output of an empty part is not read: it may have any content.
@@ -49,7 +49,7 @@ void merge_splits(const MergeSplitsArgs& args) {
       double max_lse = kEmptyLse;
       for (int64_t split = 0; split < num_splits; ++split) max_lse = std::max(max_lse, load_lse(split));
       double sum = 0.0;
-      for (int64_t split = 0; split < num_splits; ++split) sum += scale_of(load_lse(split), max_lse);
+      for (int64_t split = 0; split < num_splits; ++split) sum += merge_scale(load_lse(split), max_lse);
       const double sink =
           args.sinks.empty() || sum == 0.0
               ? 0.0
@@ -57,7 +57,7 @@ void merge_splits(const MergeSplitsArgs& args) {
       for (int64_t d = 0; d < args.out.shape[2]; ++d) {
         double total = 0.0;
         for (int64_t split = 0; split < num_splits; ++split) {
-          const double scale = scale_of(load_lse(split), max_lse);
+          const double scale = merge_scale(load_lse(split), max_lse);
           if (scale != 0.0)
             total += scale * load(args.partial_out, offset(args.partial_out, split, token, head, d));
         }

@@ -51,7 +51,7 @@ void require_on(const Stream& stream, std::string_view name, const TensorView& v
   require(view.device == stream.device, name, " ", view, ": expected on ", stream.device);
 }
 
-void require_activation_of(const Stream& stream, std::string_view name, const TensorView& view) {
+void require_activation_on(const Stream& stream, std::string_view name, const TensorView& view) {
   if (stream.device.type == DeviceType::kCpu && view.dtype != DType::kF32)
     fail(ErrorCode::kUnsupported, name, " ", view, ": activations are float32 on the CPU");
   require_activation(name, view);

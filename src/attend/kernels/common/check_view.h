@@ -23,7 +23,7 @@ void require_activation(std::string_view name, const TensorView& view);
 void require_on(const Stream& stream, std::string_view name, const TensorView& view);
 // Requires a view on the stream's device with last stride 1, in the activation dtype of that device: f32 on
 // the CPU; f32, f16 or bf16 on a GPU. Throws Error(kUnsupported) for another dtype on the CPU.
-void require_activation_of(const Stream& stream, std::string_view name, const TensorView& view);
+void require_activation_on(const Stream& stream, std::string_view name, const TensorView& view);
 // Requires any float dtype, and last stride 1.
 void require_cache(std::string_view name, const TensorView& view);
 // Requires f32, f16 or bf16, contiguous.

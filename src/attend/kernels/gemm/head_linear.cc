@@ -13,8 +13,8 @@ void check(const HeadLinearArgs& args, const Stream& stream) {
   const int64_t num_tokens = args.x.shape[0], num_heads = args.x.shape[1];
   require_shape("weight", args.weight, {num_heads, args.weight.shape[1], args.x.shape[2]});
   require_shape("out", args.out, {num_tokens, num_heads, args.weight.shape[1]});
-  require_activation_of(stream, "x", args.x);
-  require_activation_of(stream, "out", args.out);
+  require_activation_on(stream, "x", args.x);
+  require_activation_on(stream, "out", args.out);
   require_dtype("out", args.out, args.x.dtype);
   require_on(stream, "weight", args.weight);
   const DType dtype = args.weight.dtype;

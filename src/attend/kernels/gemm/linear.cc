@@ -25,7 +25,7 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_weight(name + ".weight", norm.weight);
   require_on(stream, name + ".weight", norm.weight);
   require_shape(name + ".normalized", norm.normalized, {x.shape[0], x.shape[1]});
-  require_activation_of(stream, name + ".normalized", norm.normalized);
+  require_activation_on(stream, name + ".normalized", norm.normalized);
   require_dtype(name + ".normalized", norm.normalized, x.dtype);
   require(!norm.deferred || !norm.partial_squares.empty(), name,
           ": a deferred norm requires partial_squares");
@@ -33,7 +33,7 @@ void check_norm(const std::string& name, const InputNorm& norm, const TensorView
   require_shape(name + ".partial_squares", norm.partial_squares,
                 {x.shape[0], x.shape[1] / kPartialSquaresWidth});
   require_dtype(name + ".partial_squares", norm.partial_squares, DType::kF32);
-  require_activation_of(stream, name + ".partial_squares", norm.partial_squares);
+  require_activation_on(stream, name + ".partial_squares", norm.partial_squares);
 }
 
 // linear() for checked arguments.
@@ -65,8 +65,8 @@ void check(const LinearArgs& args, const Stream& stream) {
             " input features, as x ", args.x, " has");
   require(in_features >= 1, "x ", args.x, ": no input features");
   require_shape("out", args.out, {num_rows, out_features});
-  require_activation_of(stream, "x", args.x);
-  require_activation_of(stream, "out", args.out);
+  require_activation_on(stream, "x", args.x);
+  require_activation_on(stream, "out", args.out);
   // Tensor maps and cuBLASLt require rows that do not overlap.
   for (const auto& [name, rows] : {std::pair{"x", &args.x}, {"out", &args.out}})
     require(num_rows <= 1 || rows->strides[0] >= rows->shape[1], name, " ", *rows,
@@ -74,7 +74,7 @@ void check(const LinearArgs& args, const Stream& stream) {
             rows->strides[0]);
   require(args.out.dtype == args.x.dtype || args.out.dtype == DType::kF32, "out ", args.out, ": expected ",
           args.x.dtype, ", the dtype of x, or float32");
-  require_weight_of(stream, "weight", args.weight);
+  require_weight_on(stream, "weight", args.weight);
   const size_t needed = linear_workspace_bytes(num_rows, in_features, stream.device, args.weight.format);
   require(args.workspace.empty() || args.workspace.size() >= needed, "workspace of ", args.workspace.size(),
           " bytes: ", num_rows, " rows of ", in_features, " input features need ", needed, ", or none");
@@ -118,7 +118,7 @@ void gated_linear(const GatedLinearArgs& args, Stream& stream) {
   require(args.weight.out_features() % 2 == 0, "weight ", args.weight,
           ": expected equal numbers of gate and up rows");
   require_shape("out", args.out, {args.x.shape[0], args.weight.out_features() / 2});
-  require_activation_of(stream, "out", args.out);
+  require_activation_on(stream, "out", args.out);
   if (args.out.num_elements() == 0) return;
   if (const OnGpu gpu(stream); gpu && cuda::gated_linear(args, stream)) return;
   multiply_checked(both, stream);

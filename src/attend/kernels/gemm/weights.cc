@@ -75,7 +75,7 @@ double e2m1(int code) {
 
 }  // namespace
 
-void require_weight_of(const Stream& stream, std::string_view view_name, const Weight& weight,
+void require_weight_on(const Stream& stream, std::string_view view_name, const Weight& weight,
                        int64_t num_orders) {
   const std::string name(view_name);
   if (weight.format == WeightFormat::kPlain) {

@@ -11,7 +11,7 @@ namespace attend::kernels {
 
 // Checks a weight (tensor/weight.h) on the stream's device: shapes, dtypes and groups, but not values.
 // num_orders: number of input orders, if it has any. Throws Error(kInvalidArgument).
-void require_weight_of(const Stream& stream, std::string_view name, const Weight& weight,
+void require_weight_on(const Stream& stream, std::string_view name, const Weight& weight,
                        int64_t num_orders = 1);
 
 // Format and storage type of a weight's elements: "bfloat16", "int4 in groups of 128".

@@ -7,14 +7,14 @@
 namespace attend::kernels {
 
 // Returns the first key of a request without a table.
-ATTEND_HOST_DEVICE inline int32_t first_key_of(const KvLocations& locations, int32_t r) {
+ATTEND_HOST_DEVICE inline int32_t first_key_index(const KvLocations& locations, int32_t r) {
   if (locations.begins != nullptr) return locations.begins[r];
   return (locations.rows != nullptr ? locations.rows[r] : r) * locations.row_spacing;
 }
 
 // Returns the token slot of position `p`, which must be within the capacity.
 ATTEND_HOST_DEVICE inline int32_t get_slot(const KvLocations& locations, int32_t r, int32_t p) {
-  if (locations.table == nullptr) return first_key_of(locations, r) + p;
+  if (locations.table == nullptr) return first_key_index(locations, r) + p;
   const int32_t page = locations.table[r * locations.table_stride + p / locations.page_size];
   return page * locations.page_size + p % locations.page_size;
 }
@@ -36,7 +36,7 @@ ATTEND_HOST_DEVICE inline BatchRequest batch_request(const BatchSource& source, 
   request.leftpad = source.leftpad == nullptr ? 0 : within(source.leftpad[r], num_keys);
   request.seqlen_kv = num_keys - request.leftpad;
   request.first_key = source.locations.table == nullptr
-                          ? first_key_of(source.locations, r) + request.leftpad
+                          ? first_key_index(source.locations, r) + request.leftpad
                           : static_cast<int32_t>(r * source.locations.table_stride);
   return request;
 }

@@ -78,11 +78,11 @@ void gather_latent(const GatherLatentArgs& args, Stream& stream) {
   gather_on_cpu(args);
 }
 
-void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream) {
+void cu_seqlens_to_lengths(View<const int32_t> sums, View<int32_t> lengths, Stream& stream) {
   require(sums.size() == lengths.size() + 1, "sums of ", sums.size(), ": ", lengths.size(),
           " lengths need one more");
   if (lengths.empty()) return;
-  if (const OnGpu gpu(stream); gpu) return cuda::lengths_of(sums, lengths, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::cu_seqlens_to_lengths(sums, lengths, stream);
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = sums[i + 1] - sums[i];
 }
 

@@ -25,7 +25,7 @@ struct GatherLatentArgs {
 void gather_latent(const GatherLatentArgs& args, Stream& stream);
 
 // lengths[i] = sums[i + 1] - sums[i]; `sums` has one more entry.
-void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream);
+void cu_seqlens_to_lengths(View<const int32_t> sums, View<int32_t> lengths, Stream& stream);
 
 // to[t, h] = from[t] for every head h. from: [num_tokens, dim]; to: [num_tokens, num_heads, dim], same dtype;
 // f32, f16, bf16, last strides 1.

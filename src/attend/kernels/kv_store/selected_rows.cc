@@ -31,7 +31,7 @@ void compact_on_host(const CompactSlotsArgs& args) {
     const int64_t length =
         args.lengths.empty()
             ? width
-            : std::clamp<int64_t>(args.lengths[static_cast<size_t>(row / args.rows_each)], 0, width);
+            : std::clamp<int64_t>(args.lengths[static_cast<size_t>(row / args.rows_per_length)], 0, width);
     int32_t* end = std::copy_if(slots, slots + length, out,
                                 [&](int32_t slot) { return slot >= 0 && slot < args.num_slots; });
     args.counts[static_cast<size_t>(row)] = static_cast<int32_t>(end - out);
@@ -113,9 +113,10 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
   require(args.out.is_contiguous(), "out ", args.out, ": expected a contiguous tensor");
   require(std::ssize(args.counts) == num_rows, "counts of ", args.counts.size(), " entries: expected ",
           num_rows);
-  require(args.rows_each >= 1, "rows_each ", args.rows_each, ": expected at least 1");
-  require(args.lengths.empty() || std::ssize(args.lengths) * args.rows_each == num_rows, "lengths of ",
-          args.lengths.size(), " entries: expected one for each ", args.rows_each, " of ", num_rows, " rows");
+  require(args.rows_per_length >= 1, "rows_per_length ", args.rows_per_length, ": expected at least 1");
+  require(args.lengths.empty() || std::ssize(args.lengths) * args.rows_per_length == num_rows, "lengths of ",
+          args.lengths.size(), " entries: expected one for each ", args.rows_per_length, " of ", num_rows,
+          " rows");
   if (num_rows == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::compact_slots(args, stream);
   compact_on_host(args);

@@ -13,8 +13,8 @@ namespace attend::kernels {
 
 struct CompactSlotsArgs {
   TensorView slots;                  // i32 [num_rows, width], last stride 1: token slots
-  View<const int32_t> lengths = {};  // [num_rows / rows_each]; empty: width for every row
-  int32_t rows_each = 1;             // rows that share a length
+  View<const int32_t> lengths = {};  // [num_rows / rows_per_length]; empty: width for every row
+  int32_t rows_per_length = 1;       // rows that share a length
   int64_t num_slots = 0;
   TensorView out;        // i32 [num_rows, width], contiguous; output
   View<int32_t> counts;  // [num_rows]; output

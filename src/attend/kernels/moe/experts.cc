@@ -25,7 +25,7 @@ void check_weights(const std::string& name, std::span<const Linear> linears, con
   for (const Linear& linear : linears) {
     const Weight& weight = linear.weight;
     const bool on_gpu = stream.device.type != DeviceType::kCpu;
-    require_weight_of(stream, name, weight, on_gpu ? shape.num_experts : 1);
+    require_weight_on(stream, name, weight, on_gpu ? shape.num_experts : 1);
     const int64_t matrix_rows = rows * shape.num_experts / count;
     if (weight.format == WeightFormat::kPlain)
       require_shape(name, weight.data, {matrix_rows, columns});
@@ -68,8 +68,8 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   require_shape("out", args.out, {num_tokens, shape.hidden_size});
   require_shape("experts", args.experts, {num_tokens, shape.top_k});
   require_shape("weights", args.weights, {num_tokens, shape.top_k});
-  require_activation_of(stream, "x", args.x);
-  require_activation_of(stream, "out", args.out);
+  require_activation_on(stream, "x", args.x);
+  require_activation_on(stream, "out", args.out);
   require_dtype("out", args.out, args.x.dtype);
   require_dtype("experts", args.experts, DType::kI32);
   require_dtype("weights", args.weights, DType::kF32);

@@ -30,13 +30,13 @@ enum class RouterWeights : uint8_t {
 struct RouterGroups {
   int64_t num_groups = 1, top_groups = 1;
 
-  bool limit() const { return top_groups < num_groups; }
+  bool is_limited() const { return top_groups < num_groups; }
 };
 
 // Selection and weighting rule of a router.
 struct RouterRule {
   RouterScores scores = RouterScores::kSoftmax;
-  RouterWeights weights_of = RouterWeights::kChosenExperts;
+  RouterWeights weights = RouterWeights::kChosenExperts;
   RouterGroups groups = {};
   float scale = 1.0f;  // factor of the weights
   // For benchmarks, where random weights select experts unevenly. If not 0, experts rank by spread_rank()
@@ -45,7 +45,7 @@ struct RouterRule {
 };
 
 // Added to the sum over the selected sigmoid scores to avoid division by 0 (as in DeepSeek-V3).
-inline constexpr float kSmallestSumOfSigmoids = 1e-20f;
+inline constexpr float kMinSigmoidSum = 1e-20f;
 
 // Limits: experts, experts per token, groups.
 inline constexpr int64_t kMaxExperts = 512, kMaxExpertsPerToken = 32, kMaxExpertGroups = 32;

@@ -58,18 +58,18 @@ std::vector<int32_t> order_in_best_groups(const std::vector<double>& ranks, cons
   std::vector<int32_t> order = descending(ranks);
   const auto num_groups = static_cast<size_t>(rule.groups.num_groups);
   const size_t group_size = ranks.size() / num_groups;
-  const auto group_of = [&](int32_t expert) { return static_cast<size_t>(expert) / group_size; };
+  const auto find_group = [&](int32_t expert) { return static_cast<size_t>(expert) / group_size; };
   // A group's best experts come first, so the rank of a group sums its first one or two.
   const int num_counted = rule.scores == RouterScores::kSoftmax ? 1 : 2;
-  std::vector<double> of_group(num_groups, 0.0);
+  std::vector<double> group_ranks(num_groups, 0.0);
   std::vector<int> counted(num_groups, 0);
   for (const int32_t expert : order)
-    if (counted[group_of(expert)]++ < num_counted)
-      of_group[group_of(expert)] += ranks[static_cast<size_t>(expert)];
-  std::vector<int32_t> best = descending(of_group);
+    if (counted[find_group(expert)]++ < num_counted)
+      group_ranks[find_group(expert)] += ranks[static_cast<size_t>(expert)];
+  std::vector<int32_t> best = descending(group_ranks);
   best.resize(static_cast<size_t>(rule.groups.top_groups));
   std::erase_if(order, [&](int32_t expert) {
-    return std::ranges::find(best, static_cast<int32_t>(group_of(expert))) == best.end();
+    return std::ranges::find(best, static_cast<int32_t>(find_group(expert))) == best.end();
   });
   return order;
 }
@@ -80,7 +80,7 @@ void route(const RouteArgs& args) {
   const int64_t num_experts = args.logits.shape[1], top_k = args.experts.shape[1];
   const RouterRule& rule = args.rule;
   const bool softmax = rule.scores == RouterScores::kSoftmax,
-             over_all_experts = rule.weights_of == RouterWeights::kAllExperts;
+             over_all_experts = rule.weights == RouterWeights::kAllExperts;
   for (int64_t token = 0; token < args.logits.shape[0]; ++token) {
     const std::vector<double> logits = load_row(args.logits, offset(args.logits, token), num_experts);
     std::vector<double> scores = logits, ranks = logits;
@@ -97,7 +97,7 @@ void route(const RouteArgs& args) {
     const auto score = [&](int64_t rank) {
       return scores[static_cast<size_t>(order[static_cast<size_t>(rank)])];
     };
-    double sum = softmax ? 0.0 : over_all_experts ? 1.0 : double{kSmallestSumOfSigmoids};
+    double sum = softmax ? 0.0 : over_all_experts ? 1.0 : double{kMinSigmoidSum};
     if (softmax && over_all_experts) sum = std::accumulate(scores.begin(), scores.end(), 0.0);
     if (!over_all_experts)
       for (int64_t i = 0; i < top_k; ++i) sum += score(i);

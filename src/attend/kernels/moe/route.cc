@@ -22,7 +22,7 @@ void check_groups(const RouterRule& rule, int64_t num_experts, int64_t top_k) {
   const int64_t group_size = num_experts / num_groups;
   require(top_groups * group_size >= top_k, "groups: ", top_groups, " selected, with ", group_size,
           " experts each: a token selects ", top_k);
-  require(!rule.groups.limit() || rule.scores == RouterScores::kSoftmax || group_size >= 2,
+  require(!rule.groups.is_limited() || rule.scores == RouterScores::kSoftmax || group_size >= 2,
           "groups of one expert: sigmoid scores rank a group by its two best experts");
 }
 

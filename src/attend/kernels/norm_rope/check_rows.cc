@@ -8,7 +8,7 @@ namespace attend::kernels {
 void require_matrix(std::string_view name, const TensorView& view, int64_t num_rows, int64_t num_columns,
                     const Stream& stream) {
   require_shape(name, view, {num_rows, num_columns});
-  require_activation_of(stream, name, view);
+  require_activation_on(stream, name, view);
 }
 
 void require_norm_weight(const TensorView& weight, int64_t dim, const Stream& stream) {

@@ -18,8 +18,8 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
     require_shape("out", out, {x.shape[0], x.shape[1]});
   else
     require_shape("out", out, {x.shape[0], x.shape[1], x.shape[2]});
-  require_activation_of(stream, "x", x);
-  require_activation_of(stream, "out", out);
+  require_activation_on(stream, "x", x);
+  require_activation_on(stream, "out", out);
   require_norm_weight(weight, x.shape[static_cast<size_t>(x.rank) - 1], stream);
   if (const OnGpu gpu(stream); gpu) return cuda::rms_norm(x, weight, eps, out, stream, weight_offset);
   cpu::rms_norm(x, weight, eps, out, weight_offset, cpu::detect_isa());
@@ -28,7 +28,7 @@ void rms_norm(const TensorView& x, const TensorView& weight, float eps, const Te
 void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, float eps,
                   const TensorView& out, Stream& stream, float weight_offset) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
   require_matrix("out", out, x.shape[0], x.shape[1], stream);
   require_norm_weight(weight, x.shape[1], stream);
@@ -40,7 +40,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Stream& stream) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_matrix("residual", residual, x.shape[0], x.shape[1], stream);
   require_norm_weight(weight, x.shape[1], stream);
   if (const OnGpu gpu(stream); gpu) return cuda::rms_norm_add(x, weight, eps, residual, stream);
@@ -52,7 +52,7 @@ namespace {
 void check_layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias,
                       const Stream& stream) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_norm_weight(weight, x.shape[1], stream);
   require_shape("bias", bias, {x.shape[1]});
   require_on(stream, "bias", bias);
@@ -82,7 +82,7 @@ namespace {
 
 void check_gated(const TensorView& gate_up, const TensorView& out, const Stream& stream) {
   require_rank("out", out, 2);
-  require_activation_of(stream, "out", out);
+  require_activation_on(stream, "out", out);
   require_matrix("gate_up", gate_up, out.shape[0], 2 * out.shape[1], stream);
 }
 
@@ -108,14 +108,14 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 
 void gelu(const TensorView& x, Stream& stream) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   if (const OnGpu gpu(stream); gpu) return cuda::gelu(x, stream);
   cpu::gelu(x, cpu::detect_isa());
 }
 
 void gelu_tanh(const TensorView& x, Stream& stream) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   if (const OnGpu gpu(stream); gpu) return cuda::gelu_tanh(x, stream);
   cpu::gelu_tanh(x, cpu::detect_isa());
 }
@@ -132,16 +132,16 @@ void require_cpu(std::string_view operation, const Stream& stream) {
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
   require_cpu("sigmoid_mul", stream);
   require_rank("x", x, 3);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_shape("gate", gate, {x.shape[0], x.shape[1], x.shape[2]});
-  require_activation_of(stream, "gate", gate);
+  require_activation_on(stream, "gate", gate);
   cpu::sigmoid_mul(gate, x, cpu::detect_isa());
 }
 
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream) {
   require_cpu("scale_by_sigmoid", stream);
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_matrix("gate", gate, x.shape[0], 1, stream);
   cpu::scale_by_sigmoid(gate, x, cpu::detect_isa());
 }
@@ -149,14 +149,14 @@ void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& strea
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
   require_cpu("multiply", stream);
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_matrix("factor", factor, x.shape[0], x.shape[1], stream);
   cpu::multiply(factor, x, cpu::detect_isa());
 }
 
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require(cap > 0.0f, "cap ", cap, ": expected above 0");
   if (const OnGpu gpu(stream); gpu) return cuda::soft_cap(x, cap, stream);
   cpu::soft_cap(x, cap, cpu::detect_isa());
@@ -190,7 +190,7 @@ void add_embedding(View<const int32_t> ids, const TensorView& table, const Tenso
 
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
   require_rank("x", x, 2);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_matrix("out", out, static_cast<int64_t>(rows.size()), x.shape[1], stream);
   require_indices(stream, "rows", rows, out.shape[0], x.shape[0], "x");
   if (const OnGpu gpu(stream); gpu) return cuda::gather_rows(x, rows, out, stream);

@@ -1,4 +1,4 @@
-# Norms, rotary embeddings, activations, embedding rows.
+# Norms, rotary embeddings, activations, rows of embeddings.
 attend_kernels(norm_rope
   HEADERS
     elementwise.h

@@ -77,7 +77,7 @@ void check(const LatentNormRopeStoreArgs& args, const Stream& stream) {
   require_rank("kv_a", args.kv_a, 2);
   require_rank("q_rope", args.q_rope, 3);
   require_rank("norm", args.norm, 1);
-  require_activation_of(stream, "kv_a", args.kv_a);
+  require_activation_on(stream, "kv_a", args.kv_a);
   require_norm_weight(args.norm, args.norm.shape[0], stream);
   const int64_t rope_dim = args.q_rope.shape[2];
   require_shape("kv_a", args.kv_a, {args.q_rope.shape[0], args.norm.shape[0] + rope_dim});

@@ -43,7 +43,7 @@ TensorView no_weight(int64_t dim) {
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
           Stream& stream, bool interleaved) {
   require_rank("x", x, 3);
-  require_activation_of(stream, "x", x);
+  require_activation_on(stream, "x", x);
   require_angles("x", x, positions, cos, sin, stream);
   if (const OnGpu gpu(stream); gpu)
     return cuda::norm_rope(
@@ -54,7 +54,7 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
 void check(const NormRopeArgs& args, const Stream& stream) {
   const auto check_heads = [&](std::string_view name, const TensorView& heads, const TensorView& weight) {
     require_shape(name, heads, {args.q.shape[0], heads.shape[1], args.q.shape[2]});
-    require_activation_of(stream, name, heads);
+    require_activation_on(stream, name, heads);
     if (!weight.empty()) require_norm_weight(weight, args.q.shape[2], stream);
   };
   check_heads("q", args.q, args.q_norm);
@@ -97,7 +97,7 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
 void scale_by_position(const TensorView& q, View<const int32_t> positions,
                        const QueryTemperature& temperature, Stream& stream) {
   require_rank("q", q, 3);
-  require_activation_of(stream, "q", q);
+  require_activation_on(stream, "q", q);
   require(std::ssize(positions) == q.shape[0], "positions of ", positions.size(), " tokens: expected ",
           q.shape[0]);
   require(temperature.slope > 0.0f && temperature.floor_scale > 0.0f, "temperature of slope ",

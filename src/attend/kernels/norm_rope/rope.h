@@ -121,11 +121,11 @@ struct RowAngles {
                                   // consecutive
 };
 
-// Factor data[request * request_stride + head / heads_each * head_stride]; null: none.
+// Factor data[request * request_stride + head / heads_per_scale * head_stride]; null: none.
 struct RowScale {
   const float* data = nullptr;
   int64_t request_stride = 0, head_stride = 0;
-  int32_t heads_each = 1;
+  int32_t heads_per_scale = 1;
 };
 
 // Factor of a row: the product of the two.

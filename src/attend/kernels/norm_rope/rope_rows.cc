@@ -35,9 +35,9 @@ void rotate_row(const RopeRowsArgs& args, int32_t request, int32_t token, int32_
   if (angles.cos.empty() || request == args.num_reqs) return;
   const auto num_pairs = static_cast<int32_t>(angles.cos.shape[1]);
   const int32_t position =
-      position_of(args.seqlens, angles.first_position, angles.same_position, request, token);
+      row_position(args.seqlens, angles.first_position, angles.same_position, request, token);
   for (int32_t d = 0; d < 2 * num_pairs; ++d) {
-    const RopePair pair = pair_of(d, num_pairs, angles.interleaved);
+    const RopePair pair = rope_pair(d, num_pairs, angles.interleaved);
     const auto cos = reference::load(angles.cos, reference::offset(angles.cos, position, pair.angle)),
                sin = reference::load(angles.sin, reference::offset(angles.sin, position, pair.angle));
     row[static_cast<size_t>(d)] =
@@ -55,7 +55,7 @@ void apply_on_host(const RopeRowsArgs& args) {
     std::vector<float> x(static_cast<size_t>(head_dim)), row;
     for (int32_t head = 0; head < num_heads; ++head) {
       rotate_row(args, request, token, head, x, row);
-      const float scale = request == args.num_reqs ? 1.0f : scale_of(args.scales, request, head);
+      const float scale = request == args.num_reqs ? 1.0f : row_factor(args.scales, request, head);
       const int64_t to = reference::offset(args.to, token, head);
       for (size_t d = 0; d < row.size(); ++d)
         reference::store(args.to, to + static_cast<int64_t>(d), row[d] * scale);
@@ -71,7 +71,7 @@ void check(const RopeRowsArgs& args) {
   require_activation("from", args.from);
   require_activation("to", args.to);
   for (const RowScale& scale : {args.scales.first, args.scales.second})
-    require(scale.heads_each > 0, "heads_each ", scale.heads_each, ": expected above 0");
+    require(scale.heads_per_scale > 0, "heads_per_scale ", scale.heads_per_scale, ": expected above 0");
   const RowAngles& angles = args.angles;
   if (angles.cos.empty()) return;
   require_rank("cos", angles.cos, 2);

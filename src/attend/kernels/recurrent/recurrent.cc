@@ -60,12 +60,12 @@ void check(const CausalConvArgs& args, const Stream& stream) {
   require(!args.inputs.empty() && args.inputs.size() <= kMaxConvInputs, "inputs: ", args.inputs.size(),
           ", expected 1 to ", kMaxConvInputs);
   require_rank("out", args.out, 2);
-  require_activation_of(stream, "out", args.out);
+  require_activation_on(stream, "out", args.out);
   int64_t channels = 0;
   for (const TensorView& input : args.inputs) {
     require_rank("inputs", input, 3);
     require_shape("inputs", input, {args.out.shape[0], input.shape[1], input.shape[2]});
-    require_activation_of(stream, "inputs", input);
+    require_activation_on(stream, "inputs", input);
     channels += input.shape[1] * input.shape[2];
   }
   require_shape("out", args.out, {args.out.shape[0], channels});
@@ -114,7 +114,7 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
                                    {"out", &args.out},
                                    {"alpha", &args.alpha},
                                    {"beta", &args.beta}})
-    require_activation_of(stream, name, *view);
+    require_activation_on(stream, name, *view);
   require_shape("a_log", args.a_log, {num_v_heads});
   require_shape("dt_bias", args.dt_bias, {num_v_heads});
   require_contiguous_f32("a_log", args.a_log, stream);
@@ -149,7 +149,7 @@ void check(const SelectiveScanArgs& args, const Stream& stream) {
                                    {"c", &args.c},
                                    {"dt", &args.dt},
                                    {"out", &args.out}})
-    require_activation_of(stream, name, *view);
+    require_activation_on(stream, name, *view);
   for (const auto& [name, view] : {std::pair<std::string_view, const TensorView*>{"a_log", &args.a_log},
                                    {"d", &args.d},
                                    {"dt_bias", &args.dt_bias}}) {
@@ -174,9 +174,9 @@ void selective_scan(const SelectiveScanArgs& args, Stream& stream) {
 void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
   require_cpu(stream, "grouped_gated_norm");
   require_rank("x", args.x, 2);
-  require_activation_of(stream, "x", args.x);
+  require_activation_on(stream, "x", args.x);
   require_shape("gate", args.gate, {args.x.shape[0], args.x.shape[1]});
-  require_activation_of(stream, "gate", args.gate);
+  require_activation_on(stream, "gate", args.gate);
   require_shape("weight", args.weight, {args.x.shape[1]});
   require_weight("weight", args.weight);
   require(args.num_groups >= 1 && args.x.shape[1] % args.num_groups == 0, "num_groups ", args.num_groups,
@@ -187,11 +187,11 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
 void gated_norm(const GatedNormArgs& args, Stream& stream) {
   require_cpu(stream, "gated_norm");
   require_rank("x", args.x, 3);
-  require_activation_of(stream, "x", args.x);
+  require_activation_on(stream, "x", args.x);
   require_shape("weight", args.weight, {args.x.shape[2]});
   require_weight("weight", args.weight);
   require_rank("gate", args.gate, 3);
-  require_activation_of(stream, "gate", args.gate);
+  require_activation_on(stream, "gate", args.gate);
   require(args.gate.shape[0] == args.x.shape[0] && args.gate.shape[2] % args.x.shape[2] == 0 &&
               args.gate.shape[1] * args.gate.shape[2] == args.x.shape[1] * args.x.shape[2],
           "gate ", args.gate, ": expected the heads of x ", args.x, " in groups");

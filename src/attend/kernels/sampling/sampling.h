@@ -11,8 +11,6 @@
 
 namespace attend::kernels {
 
-// SamplingRule, LogitEdit, TokenLogprob: plain structs that device code includes.
-
 // Id of a row of logits that are all NaN.
 constexpr int32_t kNoToken = -1;
 

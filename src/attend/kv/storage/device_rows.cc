@@ -22,7 +22,7 @@ DeviceRows::DeviceRows(const ReqToTokenPool& rows, Device device)
 
 void DeviceRows::upload_shared(Stream& stream) {
   if (!on_gpu(table_)) return;
-  rows_.follow_shared(cursor_, [&](const RowRange& range) {
+  rows_.apply_shared_writes(cursor_, [&](const RowRange& range) {
     const auto part = [&](const TensorView& table) {
       return table.slice(0, range.row.value, range.row.value + 1)
           .slice(1, range.first, range.first + range.count);

@@ -68,11 +68,11 @@ std::vector<bool> read_layer_types(const JsonNode& types, int num_layers) {
   const std::string expected =
       "an array of " + std::to_string(num_layers) + " times \"full_attention\" or \"sliding_attention\"";
   if (!types.value().is_array() || types.value().size() != static_cast<size_t>(num_layers))
-    types.refuse(expected);
+    types.reject(expected);
   std::vector<bool> slides;
   for (const Json& type : types.value()) {
     const bool slide = is_string(type, "sliding_attention");
-    if (!slide && !is_string(type, "full_attention")) types.refuse(expected);
+    if (!slide && !is_string(type, "full_attention")) types.reject(expected);
     slides.push_back(slide);
   }
   return slides;
@@ -105,7 +105,7 @@ std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers) {
   const auto layers = json.find("no_rope_layers");
   if (layers && layers->array_size() > 0) {
     if (layers->array_size() < num_layers)
-      layers->refuse("an array of " + std::to_string(num_layers) + " times 0 or 1, one per layer");
+      layers->reject("an array of " + std::to_string(num_layers) + " times 0 or 1, one per layer");
     for (size_t i = 0; i < num_layers; ++i) rotated.push_back(layers->at(i).integer(0, 1) == 1);
     return rotated;
   }

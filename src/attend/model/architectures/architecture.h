@@ -123,7 +123,7 @@ extern const ModelArchitecture kXlmRoberta;
 // the message.
 const ModelArchitecture& find_architecture(std::string_view name, const std::string& where);
 
-// Refuses a field with a value other than `expected`, which attend and transformers assume without reading
+// Rejects a field with a value other than `expected`, which attend and transformers assume without reading
 // the field.
 void expect_string(const JsonNode& json, const char* key, std::string_view expected);
 
@@ -140,11 +140,11 @@ struct MoeDefaults {
   std::string_view intermediate_key = "moe_intermediate_size";
   int intermediate_size = 0;  // 0: the field is required
 };
-// Reads the number of experts, num_experts_per_tok and the size of an expert. Refuses more experts per token
+// Reads the number of experts, num_experts_per_tok and the size of an expert. Rejects more experts per token
 // than experts, numbers above the limits of kernels, and activations other than silu.
 MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults);
 
-// Returns for each layer whether layer_types lists it as sliding. Refuses other types, and another number of
+// Returns for each layer whether layer_types lists it as sliding. Rejects other types, and another number of
 // layers.
 std::vector<bool> read_layer_types(const JsonNode& types, int num_layers);
 
@@ -153,7 +153,7 @@ std::vector<bool> read_layer_types(const JsonNode& types, int num_layers);
 std::vector<bool> read_rotated_layers(const JsonNode& json, size_t num_layers);
 
 // Sets window_left of the layers in `slides` from sliding_window, or from `missing` if it is absent. If there
-// are such layers, refuses null.
+// are such layers, rejects null.
 void read_windows(const JsonNode& json, const std::vector<bool>& slides, ModelSpec& spec, int missing = 4096);
 // Same for the sliding layers of layer_types or, if it is absent, for all except each `full_every`-th.
 void read_alternating_windows(const JsonNode& json, int full_every, int missing, ModelSpec& spec);

@@ -13,14 +13,14 @@ void read_step_limits(const JsonNode& json, Mamba2Spec& mamba) {
   const auto limits = json.find("time_step_limit");
   if (!limits) return;
   const std::string expected = "an array of the smallest and the largest step";
-  if (!limits->value().is_array() || limits->value().size() != 2) limits->refuse(expected);
+  if (!limits->value().is_array() || limits->value().size() != 2) limits->reject(expected);
   const Json& smallest = limits->value()[0];
   const Json& largest = limits->value()[1];
-  if (!smallest.is_number() || smallest.get<double>() < 0.0) limits->refuse(expected);
+  if (!smallest.is_number() || smallest.get<double>() < 0.0) limits->reject(expected);
   mamba.min_step = static_cast<float>(smallest.get<double>());
   if (largest.is_object() && largest.contains("__float__") && is_string(largest["__float__"], "Infinity"))
     return;
-  if (!largest.is_number() || largest.get<double>() < smallest.get<double>()) limits->refuse(expected);
+  if (!largest.is_number() || largest.get<double>() < smallest.get<double>()) limits->reject(expected);
   mamba.max_step = static_cast<float>(largest.get<double>());
 }
 

@@ -16,13 +16,13 @@ kernels::PlainActivation read_gelu(const JsonNode& json) {
        "\": attend supports gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
 }
 
-void refuse_bert_flag(const JsonNode& json, const char* key) {
+void reject_bert_flag(const JsonNode& json, const char* key) {
   if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend supports only encoders");
 }
 
 void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
-  refuse_bert_flag(json, "is_decoder");
-  refuse_bert_flag(json, "add_cross_attention");
+  reject_bert_flag(json, "is_decoder");
+  reject_bert_flag(json, "add_cross_attention");
   if (const std::string type = json.find_string("position_embedding_type").value_or("absolute");
       type != "absolute")
     json.at("position_embedding_type").unsupported("\"", type, "\": attend supports absolute");
@@ -38,7 +38,7 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
       .bias = true};
   const int num_layers = json.find_integer("num_hidden_layers", 1, 1 << 16).value_or(defaults.num_layers);
   spec.layers.assign(static_cast<size_t>(num_layers),
-                     {.mixer = attention, .mlp = mlp, .norms = {.before = false, .of_stream = true}});
+                     {.mixer = attention, .mlp = mlp, .norms = {.before = false, .post_ln = true}});
   spec.norm_eps = static_cast<float>(json.find_positive("layer_norm_eps").value_or(1e-12));
   spec.final_norm = false;
   spec.learned_positions = {.num_rows = spec.max_position_embeddings,
@@ -50,7 +50,7 @@ void read_roberta_config(const JsonNode& json, ModelSpec& spec) {
   LearnedPositions& positions = *spec.learned_positions;
   positions.first_row = json.find_integer("pad_token_id", 0, 1 << 30).value_or(1) + 1;
   if (positions.first_row >= positions.num_rows)
-    json.refuse("max_position_embeddings", "more than pad_token_id + 1, the row of the first position");
+    json.reject("max_position_embeddings", "more than pad_token_id + 1, the row of the first position");
   spec.max_position_embeddings -= positions.first_row;
 }
 

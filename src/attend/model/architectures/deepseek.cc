@@ -36,7 +36,7 @@ MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
   if (mla.rope_dim > kMaxRopeDim)
     fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim,
          ": attend supports at most ", kMaxRopeDim);
-  if (mla.rope_dim % 2 != 0) json.refuse("qk_rope_head_dim", "an even number: pairs are rotated");
+  if (mla.rope_dim % 2 != 0) json.reject("qk_rope_head_dim", "an even number: pairs are rotated");
   if (int64_t{mla.num_heads} * (mla.nope_dim + mla.rope_dim + mla.v_dim) > kMaxProduct ||
       int64_t{mla.num_heads} * mla.kv_lora_rank > kMaxProduct)
     fail(ErrorCode::kCorruptFile, json.where("num_attention_heads"), " ", mla.num_heads, ": with heads of ",
@@ -64,7 +64,7 @@ kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& 
     fail(ErrorCode::kCorruptFile, json.where("topk_group"), " ", groups.top_groups, ": expected at most ",
          groups.num_groups, " groups of ", group_size, " experts, with at least num_experts_per_tok ",
          mlp.top_k, " experts in total");
-  if (groups.limit() && group_size < 2 && mlp.rule.scores == kernels::RouterScores::kSigmoid)
+  if (groups.is_limited() && group_size < 2 && mlp.rule.scores == kernels::RouterScores::kSigmoid)
     fail(ErrorCode::kCorruptFile, json.where("n_group"), " ", groups.num_groups,
          ": expected at least two experts per group, since their scores rank the group");
   return groups;
@@ -81,10 +81,10 @@ std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int m
     return dense;
   }
   const std::string expected = "an array of " + std::to_string(num_layers) + " times \"dense\" or \"sparse\"";
-  if (!types->value().is_array() || types->value().size() != num_layers) types->refuse(expected);
+  if (!types->value().is_array() || types->value().size() != num_layers) types->reject(expected);
   for (const Json& type : types->value()) {
     dense.push_back(is_string(type, "dense"));
-    if (!dense.back() && !is_string(type, "sparse")) types->refuse(expected);
+    if (!dense.back() && !is_string(type, "sparse")) types->reject(expected);
   }
   return dense;
 }
@@ -112,7 +112,7 @@ MoeMlpSpec read_experts(const JsonNode& json, const DeepseekDefaults& defaults,
 
 void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, ModelSpec& spec) {
   if (json.find_integer("moe_layer_freq", 1, kMaxLatentSize).value_or(1) != 1)
-    json.refuse("moe_layer_freq", "1: every layer after the dense ones has experts");
+    json.reject("moe_layer_freq", "1: every layer after the dense ones has experts");
   if (json.boolean_or("mlp_bias", false))
     fail(ErrorCode::kUnsupported, json.where("mlp_bias"),
          " true: attend does not support biases in these MLPs");
@@ -144,8 +144,8 @@ void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaul
   const bool normalize_topk = json.boolean_or("norm_topk_prob", normalized);
   read_deepseek_mlps(json, defaults,
                      {.scores = kernels::RouterScores::kSigmoid,
-                      .weights_of = normalize_topk ? kernels::RouterWeights::kChosenExperts
-                                                   : kernels::RouterWeights::kAllExperts},
+                      .weights = normalize_topk ? kernels::RouterWeights::kChosenExperts
+                                                : kernels::RouterWeights::kAllExperts},
                      spec);
   for (LayerSpec& layer : spec.layers)
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
@@ -181,7 +181,7 @@ void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
   read_latent_layers(json, kV2Defaults, spec);
   read_deepseek_mlps(
       json, kV2Defaults,
-      {.scores = kernels::RouterScores::kSoftmax, .weights_of = kernels::RouterWeights::kAllExperts}, spec);
+      {.scores = kernels::RouterScores::kSoftmax, .weights = kernels::RouterWeights::kAllExperts}, spec);
   if (method == "group_limited_greedy") return;
   for (LayerSpec& layer : spec.layers)
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->rule.groups = {};

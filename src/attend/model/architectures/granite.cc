@@ -9,7 +9,7 @@ double read_granite_multiplier(const JsonNode& json, const char* key) {
   constexpr double kLargest = 1 << 16;
   const double multiplier = json.find_positive(key).value_or(1.0);
   if (multiplier > kLargest || multiplier < 1.0 / kLargest)
-    json.refuse(key, "a number from 1 / 65536 to 65536");
+    json.reject(key, "a number from 1 / 65536 to 65536");
   return multiplier;
 }
 

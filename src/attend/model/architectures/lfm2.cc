@@ -19,11 +19,11 @@ std::vector<bool> read_conv_layers(const JsonNode& json, size_t num_layers) {
   if (const auto types = json.find("layer_types")) {
     const std::string expected =
         "an array of " + std::to_string(num_layers) + " times \"conv\" or \"full_attention\"";
-    if (!types->value().is_array() || types->value().size() != num_layers) types->refuse(expected);
+    if (!types->value().is_array() || types->value().size() != num_layers) types->reject(expected);
     for (size_t i = 0; i < num_layers; ++i) {
       const Json& type = types->value()[i];
       conv[i] = is_string(type, "conv");
-      if (!conv[i] && !is_string(type, "full_attention")) types->refuse(expected);
+      if (!conv[i] && !is_string(type, "full_attention")) types->reject(expected);
     }
     return conv;
   }
@@ -62,7 +62,7 @@ void read_lfm2_config(const JsonNode& json, ModelSpec& spec) {
     if (adjusts) {
       const double scaled = std::floor(factor * std::floor(2.0 * size / 3.0));
       if (scaled < 1.0 || scaled > kMaxSize)
-        json.refuse("block_ffn_dim_multiplier", "a factor with which the MLP has 1 to 16777216 features");
+        json.reject("block_ffn_dim_multiplier", "a factor with which the MLP has 1 to 16777216 features");
       size = round_up(static_cast<int>(scaled), multiple);
     }
     mlp.intermediate_size = size;
@@ -73,7 +73,7 @@ void read_lfm2_moe_config(const JsonNode& json, ModelSpec& spec) {
   MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 32, .top_k = 4, .intermediate_size = 1792});
   experts.correction = json.boolean_or("use_expert_bias", true);
   experts.rule = {.scores = kernels::RouterScores::kSigmoid,
-                  .weights_of = json.boolean_or("norm_topk_prob", true)
+                  .weights = json.boolean_or("norm_topk_prob", true)
                                     ? kernels::RouterWeights::kChosenExperts
                                     : kernels::RouterWeights::kAllExperts,
                   .scale = static_cast<float>(json.find_positive("routed_scaling_factor").value_or(1.0))};

@@ -36,11 +36,11 @@ std::vector<bool> read_chunked(const JsonNode& json, const std::vector<bool>& ro
   if (!types) return rotated;
   const std::string expected =
       "an array of " + std::to_string(rotated.size()) + " times \"chunked_attention\" or \"full_attention\"";
-  if (!types->value().is_array() || types->value().size() != rotated.size()) types->refuse(expected);
+  if (!types->value().is_array() || types->value().size() != rotated.size()) types->reject(expected);
   std::vector<bool> chunked;
   for (const Json& type : types->value()) {
     const bool chunk = is_string(type, "chunked_attention");
-    if (!chunk && !is_string(type, "full_attention")) types->refuse(expected);
+    if (!chunk && !is_string(type, "full_attention")) types->reject(expected);
     chunked.push_back(chunk);
   }
   return chunked;
@@ -88,8 +88,7 @@ void read_llama4_config(const JsonNode& json, ModelSpec& spec) {
   MoeMlpSpec experts = read_moe_mlp(
       json,
       {.num_experts = 16, .top_k = 1, .intermediate_key = "intermediate_size", .intermediate_size = 8192});
-  experts.rule = {.scores = kernels::RouterScores::kSigmoid,
-                  .weights_of = kernels::RouterWeights::kAllExperts};
+  experts.rule = {.scores = kernels::RouterScores::kSigmoid, .weights = kernels::RouterWeights::kAllExperts};
   experts.weights_scale_input = experts.fused_experts = true;
   experts.shared_intermediate_size = experts.intermediate_size;
   const int dense_size = json.find_integer("intermediate_size_mlp", 1, kMaxField).value_or(16384);

@@ -72,8 +72,8 @@ void read_olmoe_config(const JsonNode& json, ModelSpec& spec) {
   MoeMlpSpec experts = read_moe_mlp(
       json,
       {.num_experts = 64, .top_k = 8, .intermediate_key = "intermediate_size", .intermediate_size = 2048});
-  experts.rule.weights_of = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kChosenExperts
-                                                                     : kernels::RouterWeights::kAllExperts;
+  experts.rule.weights = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kChosenExperts
+                                                                  : kernels::RouterWeights::kAllExperts;
   for (LayerSpec& layer : spec.layers) layer.mlp = experts;
 }
 

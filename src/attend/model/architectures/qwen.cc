@@ -111,8 +111,8 @@ void read_qwen3_moe_config(const JsonNode& json, ModelSpec& spec) {
   if (json.boolean_or("use_sliding_window", false))
     read_windows(json, std::vector<bool>(spec.layers.size(), true), spec);
   MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 128, .top_k = 8, .intermediate_size = 768});
-  experts.rule.weights_of = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kChosenExperts
-                                                                     : kernels::RouterWeights::kAllExperts;
+  experts.rule.weights = json.boolean_or("norm_topk_prob", false) ? kernels::RouterWeights::kChosenExperts
+                                                                  : kernels::RouterWeights::kAllExperts;
   set_expert_layers(json, experts, spec);
 }
 
@@ -156,10 +156,10 @@ std::vector<bool> read_linear_layers(const JsonNode& json, size_t num_layers) {
   }
   const std::string expected =
       "an array of " + std::to_string(num_layers) + " times \"linear_attention\" or \"full_attention\"";
-  if (!types->value().is_array() || types->value().size() != num_layers) types->refuse(expected);
+  if (!types->value().is_array() || types->value().size() != num_layers) types->reject(expected);
   for (const Json& type : types->value()) {
     linear.push_back(is_string(type, "linear_attention"));
-    if (!linear.back() && !is_string(type, "full_attention")) types->refuse(expected);
+    if (!linear.back() && !is_string(type, "full_attention")) types->reject(expected);
   }
   return linear;
 }
@@ -215,7 +215,7 @@ void read_qwen3_next_config(const JsonNode& json, ModelSpec& spec) {
   for (LayerSpec& layer : spec.layers)
     if (auto* const delta = std::get_if<GatedDeltaSpec>(&layer.mixer)) delta->grouped_projections = true;
   MoeMlpSpec experts = read_hybrid_experts(json, {.num_experts = 512, .top_k = 10, .intermediate_size = 512});
-  experts.rule.weights_of = json.boolean_or("norm_topk_prob", true) ? kernels::RouterWeights::kChosenExperts
+  experts.rule.weights = json.boolean_or("norm_topk_prob", true) ? kernels::RouterWeights::kChosenExperts
                                                                     : kernels::RouterWeights::kAllExperts;
   set_expert_layers(json, experts, spec);
 }

@@ -14,7 +14,7 @@ std::optional<float> read_float(const JsonNode& json, std::string_view key, doub
   if (!value.is_number() || !(value.get<double>() >= lowest && value.get<double>() <= highest)) {
     std::ostringstream expected;
     expected << "a number from " << lowest << " to " << highest;
-    field->refuse(expected.str());
+    field->reject(expected.str());
   }
   return value.get<float>();
 }

@@ -164,12 +164,12 @@ struct MoeMlpSpec {
 using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
-// Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `of_stream`, a LayerNorm
+// Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `post_ln`, a LayerNorm
 // replaces both: x = norm(x + f(x)) (BERT).
 struct NormPlacement {
   bool before = true;
   bool after = false;
-  bool of_stream = false;
+  bool post_ln = false;
 };
 
 // Learned position embeddings (BERT). The residual stream starts as LayerNorm of the sum of a token's

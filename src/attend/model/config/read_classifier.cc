@@ -72,10 +72,10 @@ ClassifierSpec read_classifier(const JsonNode& json, std::span<const HeadLayer> 
   ClassifierSpec spec;
   if (const auto tokens = json.find("classifier_from_token")) {
     for (size_t i = 0; i < tokens->array_size(); ++i) spec.tokens.push_back(tokens->at(i).string());
-    if (spec.tokens.empty()) tokens->refuse("a list of tokens");
+    if (spec.tokens.empty()) tokens->reject("a list of tokens");
     spec.token_difference = json.boolean_or("is_original_qwen3_reranker", false);
     if (spec.token_difference && spec.tokens.size() != 2)
-      tokens->refuse("two tokens, since is_original_qwen3_reranker is true");
+      tokens->reject("two tokens, since is_original_qwen3_reranker is true");
     spec.labels = spec.token_difference ? std::vector{spec.tokens.back()} : spec.tokens;
   } else {
     spec.layers.assign(layers.begin(), layers.end());

@@ -33,7 +33,7 @@ int read_bits(const JsonNode& json, const char* key) {
 int64_t read_group(const JsonNode& json, const char* key) {
   const int group = json.find_integer(key, -1, kMaxGroup).value_or(-1);
   if (group == -1) return 0;
-  if (group == 0) json.refuse(key, "-1 for all inputs, or a positive number");
+  if (group == 0) json.reject(key, "-1 for all inputs, or a positive number");
   if (group % kGroupUnit != 0)
     fail(ErrorCode::kUnsupported, json.where(key), " ", group, ": attend supports multiples of ", kGroupUnit,
          ", or -1 for all inputs");
@@ -45,7 +45,7 @@ void read_blocks(const JsonNode& json, const char* key, Quantization& to) {
   const auto blocks = json.find(key);
   if (!blocks) return;
   if (!blocks->value().is_array() || blocks->array_size() != 2)
-    blocks->refuse("an array of two sizes: outputs and inputs");
+    blocks->reject("an array of two sizes: outputs and inputs");
   to.group_outs = blocks->at(size_t{0}).integer(1, kMaxGroup);
   to.group_ins = blocks->at(size_t{1}).integer(1, kMaxGroup);
   if (to.group_ins % kGroupUnit != 0)
@@ -183,8 +183,8 @@ Quantization read_scheme(const JsonNode& weights, std::string_view format) {
   return result;
 }
 
-// Refuses checkpoint features other than scales that would change results if they were ignored.
-void refuse_transforms(const JsonNode& json) {
+// Rejects checkpoint features other than scales that would change results if they were ignored.
+void reject_transforms(const JsonNode& json) {
   if (const auto transform = json.find("transform_config")) {
     const auto groups = transform->find("config_groups");
     if (groups && groups->object_size() > 0)
@@ -205,10 +205,10 @@ void require_format(const JsonNode& json, const std::string& format) {
 }
 
 Quantization read_compressed_tensors(const JsonNode& json) {
-  refuse_transforms(json);
+  reject_transforms(json);
   const std::string format = json.find_string("format").value_or("?");
   const JsonNode groups = json.at("config_groups");
-  if (groups.object_size() == 0) groups.refuse("at least one group of layers");
+  if (groups.object_size() == 0) groups.reject("at least one group of layers");
   std::optional<Quantization> result;
   bool rounds_x = true;
   for (const auto& [name, value] : groups.value().items()) {
@@ -224,7 +224,7 @@ Quantization read_compressed_tensors(const JsonNode& json) {
     else
       result = kind;
   }
-  if (!result) groups.refuse("a group of layers with weights");
+  if (!result) groups.reject("a group of layers with weights");
   result->rounds_x =
       rounds_x && std::ranges::any_of(std::views::iota(size_t{0}, num_kinds(*result)), [&](size_t i) {
         return weight_kind(*result, i).storage == WeightStorage::kFp8;

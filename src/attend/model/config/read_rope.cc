@@ -48,7 +48,7 @@ RopeType read_type(const JsonNode& scaling) {
 // formulas are not defined for them.
 double read_factor(const JsonNode& scaling) {
   const double factor = scaling.positive("factor");
-  if (factor < 1.0 || factor > kMaxFactor) scaling.refuse("factor", "a number from 1 to 1048576");
+  if (factor < 1.0 || factor > kMaxFactor) scaling.reject("factor", "a number from 1 to 1048576");
   return factor;
 }
 
@@ -60,7 +60,7 @@ int read_original_length(const JsonNode& config, const JsonNode& scaling, int ma
   const int length =
       holder.find_integer(kKey, 1, kMaxPositions).value_or(missing == 0 ? max_position_embeddings : missing);
   if (length > max_position_embeddings)
-    holder.refuse(kKey, "at most max_position_embeddings " + std::to_string(max_position_embeddings));
+    holder.reject(kKey, "at most max_position_embeddings " + std::to_string(max_position_embeddings));
   return length;
 }
 
@@ -69,7 +69,7 @@ void read_llama3(const JsonNode& scaling, RopeConfig& rope) {
   rope.low_freq_factor = scaling.positive("low_freq_factor");
   rope.high_freq_factor = scaling.positive("high_freq_factor");
   if (rope.high_freq_factor <= rope.low_freq_factor)
-    scaling.refuse("high_freq_factor", "more than low_freq_factor");
+    scaling.reject("high_freq_factor", "more than low_freq_factor");
 }
 
 // Reads a multiplier of q and k, or a factor of it. It is near 1 in every model; above the limit scores
@@ -77,7 +77,7 @@ void read_llama3(const JsonNode& scaling, RopeConfig& rope) {
 std::optional<double> read_multiplier(const JsonNode& scaling, const char* key) {
   constexpr double kMaxMultiplier = 1024.0;
   const std::optional<double> share = scaling.find_positive(key);
-  if (share && *share > kMaxMultiplier) scaling.refuse(key, "a number above 0, at most 1024");
+  if (share && *share > kMaxMultiplier) scaling.reject(key, "a number above 0, at most 1024");
   return share;
 }
 
@@ -102,13 +102,13 @@ void read_yarn(const JsonNode& scaling, int max_position_embeddings, RopeConfig&
 std::vector<double> read_factors(const JsonNode& scaling, const char* key, int num_pairs) {
   const JsonNode factors = scaling.at(key);
   if (!factors.value().is_array() || factors.array_size() != static_cast<size_t>(num_pairs))
-    factors.refuse("an array of " + std::to_string(num_pairs) + " numbers, one per rotated pair");
+    factors.reject("an array of " + std::to_string(num_pairs) + " numbers, one per rotated pair");
   std::vector<double> read;
   for (size_t i = 0; i < factors.array_size(); ++i) {
     read.push_back(factors.at(i).positive());
     // Much smaller factors would give angles that are not finite.
     if (read.back() > kMaxFactor || read.back() < 1.0 / kMaxFactor)
-      factors.at(i).refuse("a number from 1 / 1048576 to 1048576");
+      factors.at(i).reject("a number from 1 / 1048576 to 1048576");
   }
   return read;
 }
@@ -118,7 +118,7 @@ void read_longrope(const JsonNode& scaling, int max_position_embeddings, RopeCon
   rope.long_factor = read_factors(scaling, "long_factor", rope.rotary_dim / 2);
   // The attention factor divides by the logarithm of the original length.
   if (rope.original_max_position_embeddings < 2)
-    scaling.refuse("original_max_position_embeddings", "an integer from 2 to max_position_embeddings");
+    scaling.reject("original_max_position_embeddings", "an integer from 2 to max_position_embeddings");
   rope.factor = scaling.has("factor") ? read_factor(scaling)
                                       : 1.0 * max_position_embeddings / rope.original_max_position_embeddings;
   rope.attention_factor = read_multiplier(scaling, "attention_factor").value_or(rope.attention_factor);
@@ -130,7 +130,7 @@ int read_rotary_dim(const JsonNode& holder, int head_dim, double missing) {
   // The dynamic type divides by rotary_dim - 2.
   if (rotary_dim < 4 || rotary_dim % 2 != 0) {
     if (holder.has("partial_rotary_factor"))
-      holder.refuse("partial_rotary_factor", "a share of head_dim " + std::to_string(head_dim) +
+      holder.reject("partial_rotary_factor", "a share of head_dim " + std::to_string(head_dim) +
                                                  " that is an even number from 4 to head_dim");
     fail(ErrorCode::kCorruptFile, holder.where("head_dim"), " ", head_dim,
          ": expected an even number of at least 4 (not given, it is hidden_size / num_attention_heads)");
@@ -140,7 +140,7 @@ int read_rotary_dim(const JsonNode& holder, int head_dim, double missing) {
 
 double read_theta(const JsonNode& holder, const char* key, double otherwise) {
   const double theta = holder.find_positive(key).value_or(otherwise);
-  if (theta <= 1.0) holder.refuse(key, "a number above 1");
+  if (theta <= 1.0) holder.reject(key, "a number above 1");
   return theta;
 }
 

@@ -36,7 +36,7 @@ void AttentionModule::add_slots(SlotWriter& slots) {
   slots.linear({{names_.o_proj, hidden_size_}}, {q_features(), head}, spec_.output_bias,
                ShardAxis::kInFeatures, o_);
   if (norms_.after) slots.norm(names_.attention_post_norm, hidden_size_, post_norm_.weight);
-  if (norms_.of_stream) slots.layer_norm(names_.attention_post_norm, hidden_size_, stream_norm_);
+  if (norms_.post_ln) slots.layer_norm(names_.attention_post_norm, hidden_size_, stream_norm_);
 }
 
 std::vector<int64_t> AttentionModule::scratch_widths() const { return {qkv_features(), q_features()}; }
@@ -71,7 +71,7 @@ void AttentionModule::forward(ModuleStep& step) const {
                                  .slice(2, spec_.head_dim, q_width());
     kernels::sigmoid_mul(gates, attended.split(1, spec_.head_dim), step.context.stream);
   }
-  if (norms_.of_stream)
+  if (norms_.post_ln)
     kernels::linear_add_norm(attended, o_.front(), step.residual, stream_norm_, step.context);
   else
     kernels::linear_add(attended, o_.front(), step.residual, step.context, post_norm_);

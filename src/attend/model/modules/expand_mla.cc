@@ -89,7 +89,7 @@ void attend_expanded(ModuleStep& step, const ExpandedMla& args) {
   ExpandedKeys keys(step, args);
   const TensorView lse = step.scratch.take_wide(DType::kF32, args.spec.num_heads);
   keys.expand(args.rows);
-  kernels::lengths_of(batch.cu_seqlen_q, keys.lengths(), stream);
+  kernels::cu_seqlens_to_lengths(batch.cu_seqlen_q, keys.lengths(), stream);
   keys.attend(batch.cu_seqlen_q, /*causal=*/true, args.out, lse);
 
   const auto [keys_per_request, num_chunks] = prefix_chunks(batch, step.scratch.max_tokens());

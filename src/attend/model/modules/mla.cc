@@ -67,13 +67,13 @@ std::vector<int64_t> MlaModule::scratch_widths() const {
   const int64_t latents = int64_t{spec_.num_heads} * spec_.kv_lora_rank;
   const std::vector<int64_t> absorbed{latents, latents}, expanded = expanded_scratch_widths(spec_);
   // A step uses one of the two forms. Each width is rounded up to 64 bytes.
-  const auto sum_of = [](const std::vector<int64_t>& widths) {
+  const auto sum = [](const std::vector<int64_t>& widths) {
     return std::accumulate(widths.begin(), widths.end(), int64_t{0});
   };
   std::vector<int64_t> widths{first_features(), spec_.q_lora_rank > 0 ? q_features() : 0,
                               int64_t{spec_.num_heads} * spec_.v_dim};
   widths.insert(widths.end(), expanded.begin(), expanded.end());
-  if (const int64_t more = sum_of(absorbed) - sum_of(expanded); more > 0) widths.push_back(more);
+  if (const int64_t more = sum(absorbed) - sum(expanded); more > 0) widths.push_back(more);
   return widths;
 }
 

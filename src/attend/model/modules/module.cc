@@ -23,7 +23,7 @@ TensorView Scratch::take(DType dtype, int64_t num_rows, int64_t width) {
 }
 
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model) {
-  if (!norms.before || norms.after || norms.of_stream)
+  if (!norms.before || norms.after || norms.post_ln)
     fail(ErrorCode::kUnsupported, model.architecture,
          ": attend supports recurrent layers with a norm before them only");
 }

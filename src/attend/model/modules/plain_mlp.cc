@@ -20,7 +20,7 @@ void PlainMlpModule::add_slots(SlotWriter& slots) {
   slots.linear({{names_.up_proj, intermediate}}, hidden_size_, spec_.bias, ShardAxis::kOutFeatures, up_);
   slots.linear({{names_.down_proj, hidden_size_}}, intermediate, spec_.bias, ShardAxis::kInFeatures, down_);
   if (norms_.after) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_.weight);
-  if (norms_.of_stream) slots.layer_norm(names_.mlp_post_norm, hidden_size_, stream_norm_);
+  if (norms_.post_ln) slots.layer_norm(names_.mlp_post_norm, hidden_size_, stream_norm_);
 }
 
 std::vector<int64_t> PlainMlpModule::scratch_widths() const { return {spec_.intermediate_size}; }
@@ -29,7 +29,7 @@ void PlainMlpModule::forward(ModuleStep& step) const {
   const TensorView x = step.scratch.take(spec_.intermediate_size);
   kernels::norm_activated_linear(
       step.residual, {.norm = norm_, .linear = up_, .activation = spec_.activation, .out = x}, step.context);
-  if (norms_.of_stream)
+  if (norms_.post_ln)
     kernels::linear_add_norm(x, down_.front(), step.residual, stream_norm_, step.context);
   else
     kernels::linear_add(x, down_.front(), step.residual, step.context, post_norm_);

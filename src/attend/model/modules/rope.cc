@@ -164,7 +164,7 @@ void RopeTable::check_positions(View<const int32_t> positions) const {
             num_positions() - 1);
 }
 
-View<int32_t> RopeTable::rows_of_tokens(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
+View<int32_t> RopeTable::token_rows(const ForwardBatch& batch, View<const int32_t> prompt_lens) {
   require(prompt_lens.size() == static_cast<size_t>(batch.num_reqs), "prompt_lens of ", prompt_lens.size(),
           " requests: rope types dynamic and longrope require one entry for each of ", batch.num_reqs);
   require(batch.num_tokens <= token_row_.shape(0), "num_tokens ", batch.num_tokens,
@@ -174,7 +174,7 @@ View<int32_t> RopeTable::rows_of_tokens(const ForwardBatch& batch, View<const in
 
 RopeRows RopeTable::rows_from_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens,
                                          Stream& stream) {
-  const View<int32_t> rows = rows_of_tokens(batch, prompt_lens);
+  const View<int32_t> rows = token_rows(batch, prompt_lens);
   kernels::rope_rows_by_length({.positions = batch.positions,
                                 .cu_seqlen_q = batch.cu_seqlen_q,
                                 .prompt_lens = prompt_lens,
@@ -187,7 +187,7 @@ RopeRows RopeTable::rows_from_two_tables(const ForwardBatch& batch, View<const i
 
 RopeRows RopeTable::rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens,
                                    Stream& stream) {
-  const View<int32_t> token_row = rows_of_tokens(batch, prompt_lens);
+  const View<int32_t> token_row = token_rows(batch, prompt_lens);
   const int64_t num_tokens = batch.num_tokens;
   const RopeRows rows{.cos = cos_.view().slice(0, 0, num_tokens),
                       .sin = sin_.view().slice(0, 0, num_tokens),

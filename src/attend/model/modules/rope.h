@@ -69,7 +69,7 @@ class RopeTable {
   int64_t num_positions() const { return cos_.shape(0) / (config_.type == RopeType::kLongRope ? 2 : 1); }
   void check_positions(View<const int32_t> positions) const;
   RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
-  View<int32_t> rows_of_tokens(const ForwardBatch& batch, View<const int32_t> prompt_lens);
+  View<int32_t> token_rows(const ForwardBatch& batch, View<const int32_t> prompt_lens);
   RopeRows rows_from_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
   void fill_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 

@@ -74,7 +74,7 @@ std::string names_in_layer(std::span<const WeightSlot> slots, const std::string&
   return names;
 }
 
-// Refuses quantized files with the config.json of the model without quantization.
+// Rejects quantized files with the config.json of the model without quantization.
 void reject_undeclared_quantization(std::span<const std::string> names, const CheckpointTensors& files,
                                     const std::string& layers) {
   constexpr std::string_view kEndings[] = {".qweight", ".weight_packed", "weight_scale", "_scale_inv",

@@ -90,7 +90,7 @@ void PartReader::require_dtypes(std::string_view ending, std::initializer_list<D
 }
 
 void PartReader::require_shape(std::string_view ending) const {
-  const Shape shape = shape_of(whole(ending)), expected = stored_shape(axes(name(ending)), range_);
+  const Shape shape = view_shape(whole(ending)), expected = stored_shape(axes(name(ending)), range_);
   if (shape != expected)
     fail(ErrorCode::kCorruptFile, where(ending), ": shape ", shape_string(shape), ": expected ",
          shape_string(expected), " according to config.json");

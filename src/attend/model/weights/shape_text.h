@@ -11,7 +11,9 @@ namespace attend {
 
 using Shape = std::vector<int64_t>;
 
-inline Shape shape_of(const TensorView& view) { return {view.shape.begin(), view.shape.begin() + view.rank}; }
+inline Shape view_shape(const TensorView& view) {
+  return {view.shape.begin(), view.shape.begin() + view.rank};
+}
 
 // "[2, 32]"
 inline std::string shape_string(std::span<const int64_t> shape) {

@@ -94,13 +94,13 @@ int64_t WeightSlot::rows() const {
   return sum;
 }
 
-std::vector<int64_t> WeightSlot::shape_of_rows(int64_t num_rows) const {
+std::vector<int64_t> WeightSlot::shape_with_rows(int64_t num_rows) const {
   if (columns == 0) return {num_rows};
   return {num_rows, columns};
 }
 
 void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, float scale) {
-  slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
+  slots_.push_back({.parts = {{tensor_name(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
                     .zero_centered = zero_centered_norms_,
                     .scale = scale,
@@ -108,13 +108,13 @@ void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, flo
 }
 
 void SlotWriter::gated_norm(std::string_view name, int64_t size, TensorView& into) {
-  slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
+  slots_.push_back({.parts = {{tensor_name(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
 void SlotWriter::convolution(std::string_view name, int64_t channels, int64_t taps, TensorView& into) {
-  slots_.push_back({.parts = {{name_of(name, ".weight"), channels}},
+  slots_.push_back({.parts = {{tensor_name(name, ".weight"), channels}},
                     .columns = taps,
                     .use = WeightUse::kBias,
                     .in_f32 = true,
@@ -123,16 +123,16 @@ void SlotWriter::convolution(std::string_view name, int64_t channels, int64_t ta
 }
 
 void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into) {
-  slots_.push_back({.parts = {{name_of(name, ".weight"), size}},
+  slots_.push_back({.parts = {{tensor_name(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
                     .place = [&into](std::span<const Weight> weights) { into.weight = weights[0].data; }});
-  slots_.push_back({.parts = {{name_of(name, ".bias"), size}},
+  slots_.push_back({.parts = {{tensor_name(name, ".bias"), size}},
                     .use = WeightUse::kBias,
                     .place = [&into](std::span<const Weight> weights) { into.bias = weights[0].data; }});
 }
 
 void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into, ShardAxis shard) {
-  slots_.push_back({.parts = {{name_of(name, ""), size}},
+  slots_.push_back({.parts = {{tensor_name(name, ""), size}},
                     .use = WeightUse::kBias,
                     .shard = shard,
                     .in_f32 = true,
@@ -140,7 +140,7 @@ void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& 
 }
 
 void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into) {
-  slots_.push_back({.parts = {{name_of(name, ".weight"), rows}},
+  slots_.push_back({.parts = {{tensor_name(name, ".weight"), rows}},
                     .columns = columns,
                     .use = use,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0]; }});
@@ -156,8 +156,8 @@ void SlotWriter::linear(std::initializer_list<Part> parts, Inputs inputs, bool b
   WeightSlot biases{.use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone};
   for (const Part& part : parts) {
-    weight.parts.push_back(slot_part(name_of(part.name, ".weight"), part));
-    biases.parts.push_back(slot_part(name_of(part.name, ".bias"), part));
+    weight.parts.push_back(slot_part(tensor_name(part.name, ".weight"), part));
+    biases.parts.push_back(slot_part(tensor_name(part.name, ".bias"), part));
   }
   set_tensor_rows(weight.parts);
   set_tensor_rows(biases.parts);
@@ -173,8 +173,8 @@ std::vector<WeightPart> SlotWriter::parts_per_expert(const Experts& experts,
   const std::string name = std::string(experts.name) + ".";
   for (int expert = 0; expert < experts.num_experts; ++expert)
     for (const Part& part : parts)
-      all.push_back(
-          slot_part(name_of(name + std::to_string(expert) + "." + std::string(part.name), ".weight"), part));
+      all.push_back(slot_part(
+          tensor_name(name + std::to_string(expert) + "." + std::string(part.name), ".weight"), part));
   return all;
 }
 
@@ -190,12 +190,12 @@ void SlotWriter::experts(const Experts& experts, std::initializer_list<Part> par
 }
 
 void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Part> parts,
-                               std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
+                               std::initializer_list<Part> expert_parts, int64_t in_features, bool bias,
                                ShardAxis shard, std::vector<Linear>& into, StoredLayout layout) {
   std::vector<WeightPart> weights, biases;
   for (int expert = 0; expert < experts.num_experts; ++expert)
     for (const Part& part : parts) {
-      const std::string name = name_of(experts.name, ".") + std::string(part.name);
+      const std::string name = tensor_name(experts.name, ".") + std::string(part.name);
       weights.push_back(slot_part(name, part));
       if (bias) biases.push_back(slot_part(name + "_bias", part));
     }
@@ -203,7 +203,7 @@ void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Par
   set_tensor_rows(biases);
   slots_.push_back(
       {.parts = std::move(weights),
-       .parts_per_expert = bias ? std::vector<WeightPart>{} : parts_per_expert(experts, parts_of_one),
+       .parts_per_expert = bias ? std::vector<WeightPart>{} : parts_per_expert(experts, expert_parts),
        .columns = in_features,
        .use = WeightUse::kLinear,
        .shard = shard,

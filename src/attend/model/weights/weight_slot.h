@@ -89,12 +89,12 @@ struct WeightSlot {
     return zero_centered || scale != 1.0f || in_f32 ? DType::kF32 : dtype;
   }
   int64_t num_elements() const { return rows() * (columns > 0 ? columns : 1); }
-  std::vector<int64_t> shape() const { return shape_of_rows(rows()); }
-  std::vector<int64_t> part_shape(size_t part) const { return shape_of_rows(parts[part].rows); }
+  std::vector<int64_t> shape() const { return shape_with_rows(rows()); }
+  std::vector<int64_t> part_shape(size_t part) const { return shape_with_rows(parts[part].rows); }
   int64_t part_elements(size_t part) const { return parts[part].rows * (columns > 0 ? columns : 1); }
 
  private:
-  std::vector<int64_t> shape_of_rows(int64_t num_rows) const;
+  std::vector<int64_t> shape_with_rows(int64_t num_rows) const;
 };
 
 // Returns the slot as rank `rank` of `num_ranks` loads it: its rows of each part, its columns, or all of it,
@@ -149,15 +149,15 @@ class SlotWriter {
                ShardAxis shard, std::vector<Linear>& into);
   // Same for experts that share a tensor: "<prefix><experts>.<part>" with this layout, and
   // "<prefix><experts>.<part>_bias" [num_experts, out_features]. `parts`: parts of one expert, with the same
-  // name. `parts_of_one`: parts in a file with separate tensors per expert, as in experts().
+  // name. `expert_parts`: parts in a file with separate tensors per expert, as in experts().
   void fused_experts(const Experts& experts, std::initializer_list<Part> parts,
-                     std::initializer_list<Part> parts_of_one, int64_t in_features, bool bias,
+                     std::initializer_list<Part> expert_parts, int64_t in_features, bool bias,
                      ShardAxis shard, std::vector<Linear>& into,
                      StoredLayout layout = StoredLayout::kExpertColumns);
 
  private:
   std::vector<WeightPart> parts_per_expert(const Experts& experts, std::initializer_list<Part> parts) const;
-  std::string name_of(std::string_view name, std::string_view kind) const {
+  std::string tensor_name(std::string_view name, std::string_view kind) const {
     return prefix_ + std::string(name) + std::string(kind);
   }
 

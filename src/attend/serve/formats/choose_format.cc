@@ -50,9 +50,9 @@ std::string shown(std::string_view marker) {
 // Returns the text of the assistant's turn: after the header that precedes every answer.
 std::optional<std::string> rendered_call(const ChatTemplate& chat) {
   const Json tools = probe_tools();
-  const Json turn_of_calls = {
+  const Json assistant_turn = {
       {"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({probe_call()})}};
-  const Json messages = Json::array({question(), turn_of_calls, probe_result()});
+  const Json messages = Json::array({question(), assistant_turn, probe_result()});
   const auto text = rendered(chat, {{"messages", messages}, {"tools", tools}}, false);
   if (!text) return std::nullopt;
   const size_t asked = text->rfind(kQuestion), called = text->rfind(kValue);
@@ -108,14 +108,14 @@ bool is_canonical(const ToolFormat& format, std::string_view turn) {
   return without_spaces(std::string(turn)).find(without_spaces(call)) != std::string::npos;
 }
 
-std::string names_of(const std::vector<const ToolFormat*>& formats) {
+std::string join_names(const std::vector<const ToolFormat*>& formats) {
   std::string names;
   for (const ToolFormat* format : formats) names += (names.empty() ? "" : ", ") + std::string(format->name());
   return names;
 }
 
 // Markers without which a text does not describe the format.
-std::vector<std::string_view> markers_of(const ToolFormat& format) {
+std::vector<std::string_view> start_markers(const ToolFormat& format) {
   std::vector<std::string_view> markers(format.opens.begin(), format.opens.end());
   markers.resize(std::min<size_t>(markers.size(), 1));
   for (const std::string_view marker : {format.name_open, format.tags.key_open})
@@ -131,7 +131,7 @@ std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
   if (!with || with == without) return found;
   size_t most = 0;
   for (const ToolFormat& format : tool_formats()) {
-    const std::vector<std::string_view> markers = markers_of(format);
+    const std::vector<std::string_view> markers = start_markers(format);
     if (format.at_start || !std::ranges::all_of(markers, [&](std::string_view marker) {
           return with->find(marker) != std::string::npos;
         }))
@@ -198,7 +198,7 @@ ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat) {
     if (found.empty())
       return {nullptr, "the chat template neither renders a call nor describes a known format"};
   }
-  if (found.size() > 1) return {nullptr, "several formats fit the chat template: " + names_of(found)};
+  if (found.size() > 1) return {nullptr, "several formats fit the chat template: " + join_names(found)};
   return {found.front(), std::string(found.front()->name()) + " " + how};
 }
 

@@ -24,7 +24,7 @@ struct Types {
     array |= name == "array";
     object |= name == "object";
   }
-  void add_type_of(const Json& value) {
+  void add_type(const Json& value) {
     add(value.is_string()    ? "string"
         : value.is_boolean() ? "boolean"
         : value.is_number()  ? "number"
@@ -72,9 +72,9 @@ void add_types(const Json& schema, const Json& root, int level, Types& types) {
         if (one.is_string()) types.add(one.get<std::string>());
     return;
   }
-  if (const Json* value = member(schema, "const")) types.add_type_of(*value);
+  if (const Json* value = member(schema, "const")) types.add_type(*value);
   if (const Json* values = member(schema, "enum"); values && values->is_array())
-    for (const Json& value : *values) types.add_type_of(value);
+    for (const Json& value : *values) types.add_type(value);
   for (const char* key : {"anyOf", "oneOf", "allOf"})
     if (const Json* choices = member(schema, key); choices && choices->is_array())
       for (const Json& choice : *choices) add_types(choice, root, level + 1, types);

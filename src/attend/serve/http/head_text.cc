@@ -31,7 +31,7 @@ size_t host_position(std::string_view target) {
 
 }  // namespace
 
-std::string_view host_of(std::string_view target) {
+std::string_view parse_host(std::string_view target) {
   const size_t host = host_position(target);
   return host == 0 ? std::string_view() : target.substr(host, target.find_first_of("/?", host) - host);
 }

@@ -15,7 +15,7 @@ std::string percent_decoded(std::string_view text);
 std::string without_origin(std::string_view target);
 
 // Returns the host and port of an absolute target, or an empty text.
-std::string_view host_of(std::string_view target);
+std::string_view parse_host(std::string_view target);
 
 // Returns the decoded path of a target, without its query.
 std::string path_of(std::string_view target);

@@ -56,7 +56,7 @@ class HttpSession::Answer : public Exchange {
     // A response that never has a body has no Content-Length.
     if (status != static_cast<int>(http::status::no_content))
       headers.emplace_back("Content-Length", std::to_string(body.size()));
-    const std::string head = session_->head_of(status, content_type, headers);
+    const std::string head = session_->make_head(status, content_type, headers);
     session_->is_head_ ? session_->send(head) : session_->send(head, body);
     finish();
   }
@@ -72,7 +72,7 @@ class HttpSession::Answer : public Exchange {
       headers.emplace_back("Transfer-Encoding", "chunked");
     headers.emplace_back("Cache-Control", "no-cache");
     headers.emplace_back("X-Accel-Buffering", "no");
-    session_->send(session_->head_of(200, content_type, headers));
+    session_->send(session_->make_head(200, content_type, headers));
     has_started_ = true;
   }
 
@@ -266,7 +266,7 @@ bool HttpSession::reject_head() {
   auto& message = parser_->get();
   const auto header = [&](auto name) { return std::string_view(message[name].data(), message[name].size()); };
   const std::string_view target(message.target().data(), message.target().size());
-  const std::string_view target_host = host_of(target);
+  const std::string_view target_host = parse_host(target);
   HeadFields head{.http_1_0 = message.version() < 11,
                   .num_hosts = message.count(http::field::host),
                   .host = target_host.empty() ? header(http::field::host) : target_host,

@@ -105,7 +105,7 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   void linger();
   void arm(boost::asio::steady_timer& timer, std::chrono::milliseconds delay, void (HttpSession::*on_time)());
   void on_read_timeout();
-  std::string head_of(int status, std::string_view content_type, const Headers& headers) const {
+  std::string make_head(int status, std::string_view content_type, const Headers& headers) const {
     return answer_head(status, content_type, headers, pool_.origins.header_for(origin_), keep_alive_);
   }
 

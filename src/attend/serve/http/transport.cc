@@ -50,7 +50,7 @@ bool has_hung_up(int descriptor) {
   return ::poll(&state, 1, 0) > 0 && (state.revents & (POLLHUP | POLLERR)) != 0;
 }
 
-std::string client_of(const Transport::Socket& socket) {
+std::string client_address(const Transport::Socket& socket) {
   Transport::Error error;
   const auto remote = socket.remote_endpoint(error);
   const int family = error ? AF_UNSPEC : remote.protocol().family();
@@ -87,7 +87,7 @@ class PlainTransport : public Transport {
     socket_.shutdown(Socket::shutdown_send, ignored);
     done();
   }
-  std::string client() override { return client_of(socket_); }
+  std::string client() override { return client_address(socket_); }
   bool is_peer_gone() override { return has_hung_up(socket_.native_handle()); }
   void close() override {
     Error ignored;
@@ -118,7 +118,7 @@ class TlsTransport : public Transport {
   void end_sending(std::function<void()> done) override {
     stream_.async_shutdown([done = std::move(done)](Error) { done(); });
   }
-  std::string client() override { return client_of(stream_.next_layer()); }
+  std::string client() override { return client_address(stream_.next_layer()); }
   bool is_peer_gone() override { return has_hung_up(stream_.next_layer().native_handle()); }
   void close() override {
     Error ignored;

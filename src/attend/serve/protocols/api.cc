@@ -75,7 +75,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       formats_(formats),
       defaults_(SamplingDefaults::read(options_.model_path)),
       responses_(options_.stored_responses),
-      grammars_(grammars.library, GrammarVocabulary::of(engine.tokenizer(), engine.model_spec()),
+      grammars_(grammars.library, GrammarVocabulary::make(engine.tokenizer(), engine.model_spec()),
                 grammars.limits),
       health_(executor, probed_engine(), "the engine did not generate a token") {
   engine_.set_after_outputs([this] { ready_queue_.release(); });

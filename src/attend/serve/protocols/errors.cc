@@ -10,7 +10,7 @@
 namespace attend::serve {
 namespace {
 
-ApiError of_exception(const std::exception& error) {
+ApiError to_api_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
   if (!known) return {500, error.what(), {}, {}};
   switch (known->code()) {
@@ -34,7 +34,7 @@ ApiError to_api_error(const std::exception_ptr& error) {
   } catch (const std::bad_alloc&) {
     return out_of_memory();
   } catch (const std::exception& other) {
-    return of_exception(other);
+    return to_api_error(other);
   }
 }
 

@@ -55,7 +55,7 @@ LogprobsView view(const std::vector<float>& logprobs, const std::vector<TokenLog
 }
 
 // Returns the parameter that an engine's error message begins with, or "".
-std::string_view param_of(std::string_view rejection) {
+std::string_view rejected_param(std::string_view rejection) {
   constexpr std::string_view kParams[] = {"echo",  "logit_bias",     "logprobs", "max_new_tokens",
                                           "min_p", "min_tokens",     "n",        "prompt",
                                           "stop",  "stop_token_ids", "top_k",    "repetition_penalty"};
@@ -163,7 +163,7 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   } catch (const Error& error) {
     abort_submitted();
     ApiError rejection = to_api_error(std::current_exception());
-    if (const std::string_view param = param_of(error.what()); !param.empty())
+    if (const std::string_view param = rejected_param(error.what()); !param.empty())
       rejection.param =
           endpoint_.client_field_name(param, std::holds_alternative<std::string>(wanted.prompt));
     if (dynamic_cast<const ContextLengthError*>(&error)) rejection.code = "context_length_exceeded";
@@ -343,7 +343,7 @@ void Generation::add_logprobs(Choice& choice, const OutputCopy& output) {
                    {}};
   if (!choice.entries) {
     choice.entries = std::make_shared<LogprobEntries>(engine_.tokenizer(), job_.params.skip_special_tokens);
-    if (!output.has_prompt_logprobs) choice.entries->follow(output.prompt_ids);
+    if (!output.has_prompt_logprobs) choice.entries->set_prompt(output.prompt_ids);
   }
   if (output.has_prompt_logprobs) {
     const std::string_view echo =

@@ -47,7 +47,7 @@ void read_additional_templates(const std::filesystem::path& folder, std::vector<
     sources.push_back({file.string(), file.stem().string(), read_template_file(file)});
 }
 
-std::string names_of(const std::vector<TemplateSource>& sources) {
+std::string join_names(const std::vector<TemplateSource>& sources) {
   std::string names;
   for (const TemplateSource& source : sources) names += (names.empty() ? "" : ", ") + source.name;
   return names.empty() ? "none" : names;
@@ -71,7 +71,7 @@ std::vector<TemplateSource> find_templates(const Checkpoint& checkpoint, const s
     if (source.name == name_or_path) return {{source.where, "default", std::move(source.text)}};
   if (file_exists(name_or_path)) (void)read_template_file(name_or_path);  // throws the specific error
   fail(ErrorCode::kNotFound, "--chat-template ", name_or_path,
-       ": no such file, and the model's templates are: ", names_of(sources));
+       ": no such file, and the model's templates are: ", join_names(sources));
 }
 
 std::vector<std::pair<std::string, std::string>> read_special_tokens(const Checkpoint& checkpoint) {

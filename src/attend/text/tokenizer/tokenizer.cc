@@ -21,7 +21,7 @@ using tokenizer::NormalizedText;
 using tokenizer::PreTokenized;
 using tokenizer::RegexScratch;
 
-std::vector<int32_t> Tokenizer::Impl::ids_of(std::string_view text) const {
+std::vector<int32_t> Tokenizer::Impl::encode_text(std::string_view text) const {
   std::string repaired;
   if (!tokenizer::is_valid_utf8(text)) {
     tokenizer::Utf8Repair repair;
@@ -132,18 +132,18 @@ Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
 }
 
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
-  return impl_->post_processor.apply(impl_->ids_of(text), add_special_tokens);
+  return impl_->post_processor.apply(impl_->encode_text(text), add_special_tokens);
 }
 
 std::vector<int32_t> Tokenizer::encode_truncated(std::string_view text, size_t max_tokens) const {
-  std::vector<int32_t> ids = impl_->ids_of(text);
+  std::vector<int32_t> ids = impl_->encode_text(text);
   ids.resize(std::min(ids.size(), impl_->post_processor.max_text_tokens(max_tokens)));
   return impl_->post_processor.apply(std::move(ids), true);
 }
 
 Tokenizer::EncodedPair Tokenizer::encode_pair(std::string_view first, std::string_view second,
                                               const PairLimits& limits) const {
-  std::vector<int32_t> a = impl_->ids_of(first), b = impl_->ids_of(second);
+  std::vector<int32_t> a = impl_->encode_text(first), b = impl_->encode_text(second);
   if (limits.max_second_tokens > 0) b.resize(std::min(b.size(), limits.max_second_tokens));
   const size_t num_added = impl_->post_processor.num_added_to_pair();
   if (limits.max_tokens > 0 && a.size() + b.size() + num_added > limits.max_tokens) {

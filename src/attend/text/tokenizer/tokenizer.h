@@ -72,7 +72,7 @@ class Tokenizer {
   // output may be wider than its vocabulary. `skip_special_tokens`: omits special tokens.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
   // Returns the part of decode(ids) that does not change if more ids follow: without a character at its end
-  // whose last bytes are missing. StreamDecoder::follow() continues it.
+  // whose last bytes are missing. StreamDecoder::set_prompt() continues it.
   std::string decode_prefix(std::span<const int32_t> ids, bool skip_special_tokens = true) const;
 
   // Largest id + 1, including added tokens. Every smaller id has a token.
@@ -94,7 +94,7 @@ class Tokenizer {
 
  private:
   friend class StreamDecoder;
-  friend class TokenSpeller;
+  friend class TokenTextDecoder;
   struct Impl;
   explicit Tokenizer(std::shared_ptr<const Impl> impl);
   std::shared_ptr<const Impl> impl_;
@@ -114,7 +114,7 @@ class StreamDecoder {
   // then equal decode(all) without the longest common prefix of decode(all) and decode(prompt), or of
   // decode(all) and decode_prefix(prompt) if `after_prefix`. Only the last tokens of the prompt are decoded:
   // 8 that are not special, and complete runs of byte tokens of up to 256.
-  void follow(std::span<const int32_t> prompt, bool after_prefix = false);
+  void set_prompt(std::span<const int32_t> prompt, bool after_prefix = false);
 
   // Returns the text that the id completes, often empty.
   std::string push(int32_t id);

@@ -52,7 +52,7 @@ struct Tokenizer::Impl {
   std::vector<const std::string*> left_context(std::span<const int32_t> prompt,
                                                bool skip_special_tokens) const;
   // Returns the ids of any bytes, repaired if they are not UTF-8, without the post-processor's tokens.
-  std::vector<int32_t> ids_of(std::string_view text) const;
+  std::vector<int32_t> encode_text(std::string_view text) const;
   // Appends the ids of valid UTF-8 text, without the post-processor's tokens. `plain`: empty, or a flag per
   // byte that excludes it from special tokens.
   void encode(std::string_view text, const std::vector<bool>& plain, std::vector<int32_t>& ids) const;

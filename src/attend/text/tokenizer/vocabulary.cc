@@ -21,7 +21,7 @@ void Vocabulary::read_scores(const JsonNode& vocab) {
   tokens_.reserve(num_tokens_);
   for (const Json& entry : vocab.value()) {
     if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number())
-      vocab.at(tokens_.size()).refuse("a token and its score");
+      vocab.at(tokens_.size()).reject("a token and its score");
     tokens_.emplace_back(entry[0].get_ref<const std::string&>());
   }
 }

@@ -22,13 +22,13 @@ class WordCache::Holder {
 
 WordCache::WordCache() : slots_(std::make_unique<Slot[]>(kNumSlots)) {}
 
-WordCache::Slot& WordCache::slot_of(std::string_view word) {
+WordCache::Slot& WordCache::find_slot(std::string_view word) {
   return slots_[std::hash<std::string_view>{}(word) % kNumSlots];
 }
 
 bool WordCache::find(std::string_view word, std::vector<int32_t>& ids) {
   if (word.empty() || word.size() > kMaxWordBytes) return false;
-  Slot& slot = slot_of(word);
+  Slot& slot = find_slot(word);
   const Holder holder(slot);
   if (!holder.held() || slot.word_bytes != word.size()) return false;
   if (std::memcmp(slot.word.data(), word.data(), word.size()) != 0) return false;
@@ -39,7 +39,7 @@ bool WordCache::find(std::string_view word, std::vector<int32_t>& ids) {
 void WordCache::insert(std::string_view word, const std::vector<int32_t>& ids, size_t first_id) {
   const size_t num_ids = ids.size() - first_id;
   if (word.empty() || word.size() > kMaxWordBytes || num_ids > kMaxIds) return;
-  Slot& slot = slot_of(word);
+  Slot& slot = find_slot(word);
   const Holder holder(slot);
   if (!holder.held()) return;
   slot.word_bytes = static_cast<uint8_t>(word.size());

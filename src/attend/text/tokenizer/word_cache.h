@@ -40,7 +40,7 @@ class WordCache {
   // Lock of a slot; fails if another thread holds it.
   class Holder;
 
-  Slot& slot_of(std::string_view word);
+  Slot& find_slot(std::string_view word);
 
   std::unique_ptr<Slot[]> slots_;
 };

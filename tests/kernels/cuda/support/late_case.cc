@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "attend/base/error.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 #include "tests/kernels/cuda/support/device_case.h"
 
 namespace attend::testing_cuda {
@@ -23,7 +23,7 @@ const std::byte* row_at(const TensorView& view, std::initializer_list<int64_t> p
 }
 
 // Rows of a tensor [num_tokens, num_heads, head_dim].
-Rows rows_of_tokens(const TensorView& view) {
+Rows token_rows(const TensorView& view) {
   Rows rows;
   for (int64_t token = 0; token < view.shape[0]; ++token)
     for (int64_t head = 0; head < view.shape[1]; ++head) rows.push_back(row_at(view, {token, head}));
@@ -41,7 +41,7 @@ Rows rows_of_new_keys(const TensorView& pool, const kernels::KvIndex& index, con
     const int seqlen_kv = batch.seqlen_kv[request];
     const int first_seen = attention_mask.causal ? 0 : kernels::first_unmasked(attention_mask, seqlen_kv - 1);
     for (int p = std::max(first_seen, seqlen_kv - seqlen_q); p < seqlen_kv; ++p) {
-      const int page = kernels::page_of(index, r, p), in_page = p & (index.page_size - 1);
+      const int page = kernels::find_page(index, r, p), in_page = p & (index.page_size - 1);
       if (pool.rank == 3) rows.push_back(row_at(pool, {page, in_page}));
       for (int64_t head = 0; pool.rank == 4 && head < pool.shape[2]; ++head)
         rows.push_back(row_at(pool, {page, in_page, head}));
@@ -109,7 +109,7 @@ Args LateCase::on_device(const Args& args) {
 LateCase::LateCase(const kernels::AttentionArgs& args, const BuiltCase& built, Stream& stream)
     : LateCase(args, built, stream, 0) {
   kernels::AttentionArgs device = on_device(args);
-  device.q = late(args.q, rows_of_tokens(args.q));
+  device.q = late(args.q, token_rows(args.q));
   device.kv.k = late(args.kv.k, rows_of_new_keys(args.kv.k, args.kv.index, args.batch, args.attention_mask));
   device.kv.v = late(args.kv.v, rows_of_new_keys(args.kv.v, args.kv.index, args.batch, args.attention_mask));
   device.kv.index = upload(args.kv.index, built, arrays_);
@@ -123,8 +123,8 @@ LateCase::LateCase(const kernels::AttentionArgs& args, const BuiltCase& built, S
 LateCase::LateCase(const kernels::MlaArgs& args, const BuiltCase& built, Stream& stream)
     : LateCase(args, built, stream, 0) {
   kernels::MlaArgs device = on_device(args);
-  device.q = late(args.q, rows_of_tokens(args.q));
-  device.q_rope = late(args.q_rope, rows_of_tokens(args.q_rope));
+  device.q = late(args.q, token_rows(args.q));
+  device.q_rope = late(args.q_rope, token_rows(args.q_rope));
   device.latent =
       late(args.latent, rows_of_new_keys(args.latent, args.index, args.batch, args.attention_mask));
   device.index = upload(args.index, built, arrays_);

@@ -131,9 +131,9 @@ void expect_near_float64(const Product& test_case, double tolerance) {
       magnitude += sum * sum;
     }
   }
-  constexpr double kInputsOfTolerance = 4096.0;
+  constexpr double kToleranceInputs = 4096.0;
   EXPECT_LT(std::sqrt(error / magnitude),
-            tolerance * std::sqrt(std::max(1.0, static_cast<double>(inputs) / kInputsOfTolerance)))
+            tolerance * std::sqrt(std::max(1.0, static_cast<double>(inputs) / kToleranceInputs)))
       << inputs << " inputs";
 }
 

@@ -53,7 +53,7 @@ struct QuantizedCase {
                                    .norm = norm,
                                    .accumulate = before != 0.0f};
     const kernels::cuda::GemmProblem problem = kernels::cuda::gemm_problem(args, gated);
-    EXPECT_TRUE(kernels::cuda::gemm_row(kernel).takes(problem, kernels::cuda::gpu_facts(kGpu)));
+    EXPECT_TRUE(kernels::cuda::gemm_row(kernel).supports(problem, kernels::cuda::gpu_facts(kGpu)));
     launch(args, gated, stream.get());
     device_out.download(stream.get());
     cuda::synchronize(stream.get());

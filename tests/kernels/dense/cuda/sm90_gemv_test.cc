@@ -53,7 +53,7 @@ struct Case {
     const DeviceCopy device_out(out, stream.get());
     LinearArgs product = args(device_out.view(), with_bias);
     product.accumulate = !std::isnan(before);
-    EXPECT_TRUE(gemm_row(GemmKernel::kGemv).takes(gemm_problem(product, false), gpu_facts(kGpu)));
+    EXPECT_TRUE(gemm_row(GemmKernel::kGemv).supports(gemm_problem(product, false), gpu_facts(kGpu)));
     sm90::gemv(product, stream.get());
     device_out.download(stream.get());
     attend::cuda::synchronize(stream.get());
@@ -107,7 +107,7 @@ TEST_F(Sm90Gemv, SupportsUnalignedOutputsAndBiases) {
     LinearArgs product = test_case.args(device_out.view().slice(1, 1, num_outs + 1), /*with_bias=*/false);
     product.bias = device_bias.view().slice(0, 1, num_outs + 1);
     product.accumulate = true;
-    EXPECT_TRUE(gemm_row(GemmKernel::kGemv).takes(gemm_problem(product, false), gpu_facts(kGpu)));
+    EXPECT_TRUE(gemm_row(GemmKernel::kGemv).supports(gemm_problem(product, false), gpu_facts(kGpu)));
     sm90::gemv(product, test_case.stream.get());
     device_out.download(test_case.stream.get());
     attend::cuda::synchronize(test_case.stream.get());

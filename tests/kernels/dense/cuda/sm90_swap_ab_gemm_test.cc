@@ -63,7 +63,7 @@ struct Case {
   }
 
   void run(const LinearArgs& args, bool gated) {
-    ASSERT_TRUE(gemm_row(GemmKernel::kSwapAbSplitK).takes(gemm_problem(args, gated), gpu_facts(kGpu)));
+    ASSERT_TRUE(gemm_row(GemmKernel::kSwapAbSplitK).supports(gemm_problem(args, gated), gpu_facts(kGpu)));
     sm90::swap_ab_gemm(args, gated, stream.get());
   }
 

@@ -75,7 +75,7 @@ void run(const AttentionProblem& problem, AttentionPlan& plan, Isa isa) {
   const Work& work = plan.work();
   const auto num_items = static_cast<int64_t>(work.items.size());
   const auto num_merges = static_cast<int64_t>(work.merges.size());
-  const TileShape shape = TileShape::of(plan.limits());
+  const TileShape shape = TileShape::make(plan.limits());
   if (records_choices()) record_kernels(problem, work, isa);
   write_padding(problem);
   // Processes items of one head after another, so that workers share the pages of one head.

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "attend/kernels/kv_store/cpu/store.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -62,7 +62,7 @@ void locate_rows(const AttentionProblem& problem, int request, int kv_head, int3
     const int offset = (first + begin) & (page_size - 1);
     count = std::min(page_size - offset, kTileKeys - begin);
     const uint64_t run = present >> begin & range_bits(0, count, 0);
-    const int64_t page = run == 0 ? 0 : page_of(problem.index, request, first + begin);
+    const int64_t page = run == 0 ? 0 : find_page(problem.index, request, first + begin);
     const char* k_row = k_head + page * problem.k.page_stride + offset * k_stride;
     const char* v_row = v_head + page * problem.v.page_stride + offset * v_stride;
     if (run == range_bits(0, count, 0)) {

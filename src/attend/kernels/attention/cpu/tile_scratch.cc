@@ -47,7 +47,7 @@ int q_tile_tokens(const AttentionPlanLimits& limits) {
   return std::clamp(kTileRows / group, 1, std::max(1, limits.max_tokens));
 }
 
-TileShape TileShape::of(const AttentionPlanLimits& limits) {
+TileShape TileShape::make(const AttentionPlanLimits& limits) {
   constexpr int kMaxMlaRopeDim = 64;
   return {.num_tokens = q_tile_tokens(limits),
           .group = limits.num_q_heads / limits.num_kv_heads,

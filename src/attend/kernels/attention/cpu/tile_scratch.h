@@ -32,7 +32,7 @@ struct TileShape {
   int num_rows() const { return (num_tokens * group + 15) / 16 * 16; }
   // Shape for every layer that a plan with these limits may serve: head_dim_qk is at most 256, or head_dim_v
   // plus the rope columns of MLA.
-  static TileShape of(const AttentionPlanLimits& limits);
+  static TileShape make(const AttentionPlanLimits& limits);
 
   int stride_qk() const { return row_stride(head_dim_qk); }
   int stride_v() const { return row_stride(head_dim_v); }

@@ -11,15 +11,15 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr AttentionTuning kAttentionOfH200{
+constexpr AttentionTuning kH200AttentionTuning{
     .prefill_min_rows = 65,
     .min_work_tiles_per_sm = 1,
-    .missing_jobs = 10,
+    .tiles_per_missing_tile = 10,
     .prefills_e4m3 = true,
     .prefills_96 = true,
-    .min_rows_of_verify = 33,
-    .min_rows_of_verify_on_many_sms = 17,
-    .max_sms_of_verify_tile = 8,
+    .verify_min_rows = 33,
+    .verify_min_rows_on_many_sms = 17,
+    .verify_max_sms_per_tile = 8,
     .tile_costs = {.start_kv_tiles = 2, .min_kv_tiles = 1},
     .cluster_costs = {.start_kv_tiles = 2, .min_kv_tiles = 2},
     .latent_costs = {.start_kv_tiles = 4, .min_kv_tiles = 2},
@@ -28,30 +28,30 @@ constexpr AttentionTuning kAttentionOfH200{
     .whole_waves = 4,
     .max_heads_at_once = 8,
     .idle_clusters = 1,
-    .idle_ctas_of_prefill = 64,
-    .clusters_of_66_ctas = 7,  // 15 clusters run on 132 SMs, 30 of two CTAs an SM
-    .clusters_of_few_tiles = 2,
-    .max_keys_of_few_tiles = 16384,
+    .prefill_ctas_per_idle_cta = 64,
+    .clusters_per_66_ctas = 7,  // 15 clusters run on 132 SMs, 30 of two CTAs an SM
+    .few_tiles_min_clusters = 2,
+    .few_tiles_max_keys = 16384,
     .fixed_split_rows = 16,
-    .fixed_splits_of_cta = 64,
+    .fixed_splits_per_cta = 64,
     .max_merge_floats = 32 * 128,
     .barrier_timeout_clocks = 40'000,  // about 20 us
-    .max_reqs_of_inline_plan = 512,
-    .max_tokens_of_head_group = 8,
+    .inline_plan_max_reqs = 512,
+    .head_group_max_tokens = 8,
     .max_stored_keys = 64};
 
 // Without the kernels of sm90 and without clusters. Other values are those of the H200 until Ampere is
 // measured.
-constexpr AttentionTuning attention_of_ampere() {
-  AttentionTuning tuning = kAttentionOfH200;
+constexpr AttentionTuning ampere_attention_tuning() {
+  AttentionTuning tuning = kH200AttentionTuning;
   tuning.prefills_e4m3 = tuning.prefills_96 = false;
-  tuning.clusters_of_66_ctas = 0;
+  tuning.clusters_per_66_ctas = 0;
   return tuning;
 }
 
 constexpr std::array kAttentionTunings{
-    GpuTuning<AttentionTuning>{"H100, H200", 9, 0, kAttentionOfH200},
-    GpuTuning<AttentionTuning>{"Ampere, others", 8, 0, attention_of_ampere()}};
+    GpuTuning<AttentionTuning>{"H100, H200", 9, 0, kH200AttentionTuning},
+    GpuTuning<AttentionTuning>{"Ampere, others", 8, 0, ampere_attention_tuning()}};
 
 bool always(const AttentionProblem&, const GpuFacts&, const AttentionTuning&) { return true; }
 
@@ -119,9 +119,10 @@ bool prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const A
   const AttentionStep& step = problem.step;
   if (step.most_rows() < tuning.prefill_min_rows) return plan_verifies(problem) && !is_fp8(problem.kv_dtype);
   return problem.plan->divides_prefill_keys() || step.limits.split_rule == SplitRule::kNone ||
-         prefills_whole_jobs(sm90::max_prefill_work_tiles(problem.plan->num_row_tiles, step.num_reqs,
-                                                          problem.plan->tile_rows, step.limits.num_kv_heads),
-                             step, tuning);
+         prefills_whole_work_tiles(
+             sm90::max_prefill_work_tiles(problem.plan->num_row_tiles, step.num_reqs, problem.plan->tile_rows,
+                                          step.limits.num_kv_heads),
+             step, tuning);
 }
 
 // The plan depends on the head dim of V only, so it may have tiles that an instance for wider values lacks.
@@ -138,7 +139,7 @@ bool tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
 
 // Supports exact head dims only; tiles that pad run the others.
 template <size_t kIdx>
-bool single_request_decode_takes(const AttentionProblem& problem, const GpuFacts& gpu) {
+bool single_request_decode_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = kSingleRequestDecodeDims[kIdx];
   return gpu.runs_sm90a() && problem.plain_token && problem.plan->single_cluster_per_tile &&
          problem.plan->tile_rows == kKeyMajorRows && !problem.has_tree_mask() && !has_fixed_splits(problem) &&
@@ -182,7 +183,7 @@ constexpr AttentionRow prefill(std::string_view name,
           name,
           prefill_supports<kIdx>,
           is_faster,
-          "many rows, and work tiles or ranges of keys for every SM"};
+          "many rows, with work tiles or key ranges for every SM"};
 }
 
 template <size_t kIdx>
@@ -192,7 +193,7 @@ constexpr AttentionRow prefill_e4m3(std::string_view name) {
           name,
           prefill_e4m3_supports<kIdx>,
           prefill_e4m3_is_faster,
-          "e4m3 of queries, keys and values, multiplied as they are"};
+          "queries, keys and values in e4m3, multiplied without conversion"};
 }
 
 template <size_t kIdx>
@@ -200,9 +201,9 @@ constexpr AttentionRow single_request_decode(std::string_view name) {
   return {AttentionKernel::kSm90SingleRequestDecode,
           kSingleRequestDecodeDims[kIdx],
           name,
-          single_request_decode_takes<kIdx>,
+          single_request_decode_supports<kIdx>,
           always,
-          "a token of one request: short code, the bits of tiles"};
+          "one token of one request: short code, same bits as sm80 tiles"};
 }
 
 template <size_t kIdx>
@@ -212,7 +213,7 @@ constexpr AttentionRow tiles(std::string_view name) {
           name,
           tiles_support<kIdx>,
           always,
-          "the first instance that holds the head dims"};
+          "the smallest instance that covers the head dims"};
 }
 
 constexpr std::array kAttentionRows{
@@ -235,28 +236,32 @@ constexpr std::array kAttentionRows{
                  "sm90 MLA",
                  sm90_mla_supports,
                  always,
-                 "absorbed MLA of 16 bits and of fp8 rows, on Hopper"},
-    AttentionRow{
-        AttentionKernel::kSm80Mla, {}, "sm80 MLA", mla_tiles_support, always, "absorbed MLA of 16 bits"},
+                 "absorbed MLA over 16-bit and fp8 rows, on Hopper"},
+    AttentionRow{AttentionKernel::kSm80Mla,
+                 {},
+                 "sm80 MLA",
+                 mla_tiles_support,
+                 always,
+                 "absorbed MLA over 16-bit rows"},
     AttentionRow{AttentionKernel::kSm80ScaledMla,
                  {},
                  "sm80 MLA of scaled rows",
                  scaled_mla_supports,
                  always,
-                 "absorbed MLA of rows that say how they are scaled"},
+                 "absorbed MLA over rows with inline scales"},
     AttentionRow{AttentionKernel::kRows,
                  {},
                  "rows",
                  [](const AttentionProblem&, const GpuFacts&) { return true; },
                  always,
-                 "no tensor-core kernel takes it"}};
+                 "no tensor-core kernel supports the problem"}};
 static_assert(sm90::kPrefillDims.size() == 5 && sm90::kE4m3PrefillDims.size() == 3 &&
                   kAttentionDims.size() == 4 && kSingleRequestDecodeDims.size() == 2,
-              "each has a row");
+              "the table has a row for each instance");
 
 }  // namespace
 
-const AttentionTuning& attention_tuning(const GpuFacts& gpu) { return tuning_of(kAttentionTunings, gpu); }
+const AttentionTuning& attention_tuning(const GpuFacts& gpu) { return find_tuning(kAttentionTunings, gpu); }
 
 std::span<const AttentionRow> attention_rows() { return kAttentionRows; }
 

@@ -58,18 +58,18 @@ struct CtaRangeCosts {
 struct AttentionTuning {
   // Prefill on Hopper. With fewer than min_work_tiles_per_sm work tiles per SM, CTAs divide the keys. The
   // work tiles of one request have about equal length. Dividing their keys costs a CTA a second start and a
-  // merge, so it is faster only if more than 1 in missing_jobs of the required work tiles is missing; 0: if
-  // any is missing.
+  // merge, so it is faster only if more than 1 in tiles_per_missing_tile of the required work tiles is
+  // missing; 0: if any is missing.
   int64_t prefill_min_rows;
   int64_t min_work_tiles_per_sm;
-  int64_t missing_jobs;
+  int64_t tiles_per_missing_tile;
   bool prefills_e4m3;  // queries of e4m3 are multiplied in e4m3 if a kernel supports it
   bool prefills_96;    // head dims above 64 and up to 96 have an instance of their own, not that of 128
   // Steps of few rows in which CTAs of the prefill kernel divide the keys: the smallest number of rows, a
   // smaller one if there are fewer work tiles than SMs, and the largest number of SMs per work tile. With
   // more SMs, a kernel that starts earlier is faster.
-  int64_t min_rows_of_verify, min_rows_of_verify_on_many_sms;
-  int64_t max_sms_of_verify_tile;
+  int64_t verify_min_rows, verify_min_rows_on_many_sms;
+  int64_t verify_max_sms_per_tile;
 
   CtaRangeCosts tile_costs, cluster_costs, latent_costs, prefill_costs;
   // Cost of a work tile in two clusters for each of their CTAs, beyond its start: a merge through memory.
@@ -79,28 +79,29 @@ struct AttentionTuning {
   int64_t whole_waves;
 
   // Heads of a token that neighboring CTAs read: 2 KB at head dim 128, which memory delivers at once. To read
-  // them together, up to idle_clusters clusters may be idle, and in prefill one CTA of idle_ctas_of_prefill.
+  // them together, up to idle_clusters clusters may be idle, and in prefill one CTA of
+  // prefill_ctas_per_idle_cta.
   int max_heads_at_once;
-  int64_t idle_clusters, idle_ctas_of_prefill;
+  int64_t idle_clusters, prefill_ctas_per_idle_cta;
 
   // Clusters of 8 CTAs that fit at once among 66: SMs of a GPC that are too few for one hold none.
-  int clusters_of_66_ctas;
+  int clusters_per_66_ctas;
   // If each work tile can have at least this many clusters with one SM per CTA, and at most this many keys,
   // other kernels need most of a step's time. For those, SMs keep the memory that CTAs do not use as L1.
-  int clusters_of_few_tiles, max_keys_of_few_tiles;
+  int few_tiles_min_clusters, few_tiles_max_keys;
 
   // Largest number of rows of a request for which fixed splits run in parallel: with more rows there is other
-  // work to distribute, and there would be many partial results. With more than fixed_splits_of_cta splits
+  // work to distribute, and there would be many partial results. With more than fixed_splits_per_cta splits
   // per CTA there are enough work tiles to process each as a whole.
   int fixed_split_rows;
-  int64_t fixed_splits_of_cta;
+  int64_t fixed_splits_per_cta;
   // Larger partial results, in floats, are merged by a separate kernel with many CTAs per work tile.
   int64_t max_merge_floats;
   int barrier_timeout_clocks;  // longest wait of CTAs for one another to share a merge
   // Largest number of requests for which each CTA derives the plan. With more, a separate kernel is faster.
-  int max_reqs_of_inline_plan;
+  int inline_plan_max_reqs;
   // MLA: largest number of tokens of a request in a row tile if heads are in groups.
-  int max_tokens_of_head_group;
+  int head_group_max_tokens;
   // Largest number of new keys per request that CTAs store. CTAs with more of them would end later than
   // others.
   int max_stored_keys;
@@ -131,7 +132,7 @@ struct PlanRow {
   PlanKind kind;
   std::string_view name;
   // Returns true if a plan can be of this kind, without regard to preceding rows.
-  bool (*takes)(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning);
+  bool (*supports)(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning);
   PlanRule (*rule)(const PlanProblem& problem, const AttentionTuning& tuning);
 };
 
@@ -142,7 +143,7 @@ struct AttentionRow {
   AttentionKernel kernel;
   HeadDims dims;  // of the instance; 0: supports all
   std::string_view name;
-  bool (*takes)(const AttentionProblem& problem, const GpuFacts& gpu);  // with a plan
+  bool (*supports)(const AttentionProblem& problem, const GpuFacts& gpu);  // with a plan
   // Returns true if the kernel is faster than those of later rows, for a problem that it supports.
   bool (*is_faster)(const AttentionProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning);
   std::string_view why;  // reason of the choice, for display
@@ -178,7 +179,8 @@ inline AttentionChoice choose(const AttentionProblem& problem, const GpuFacts& g
 }
 
 // Returns true if CTAs of the prefill kernel are faster with whole work tiles than with divided keys of
-// `num_jobs` work tiles.
-bool prefills_whole_jobs(int64_t num_jobs, const AttentionStep& step, const AttentionTuning& tuning);
+// `num_work_tiles` work tiles.
+bool prefills_whole_work_tiles(int64_t num_work_tiles, const AttentionStep& step,
+                               const AttentionTuning& tuning);
 
 }  // namespace attend::kernels::cuda

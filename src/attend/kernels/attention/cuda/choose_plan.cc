@@ -54,10 +54,10 @@ AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens,
 
 // Returns the number of tokens of each request in a row tile of MLA, next to its heads. If requests have
 // different numbers of tokens, tiles of short requests would be mostly empty: returns 1.
-int tokens_of_head_group(const AttentionStep& step, const AttentionTuning& tuning) {
+int head_group_tokens(const AttentionStep& step, const AttentionTuning& tuning) {
   const int num_tokens = step.max_seqlen_q;
-  const bool are_alike = step.max_new_tokens_of_batch() == int64_t{num_tokens} * step.num_reqs;
-  return are_alike && num_tokens > 1 && num_tokens <= tuning.max_tokens_of_head_group &&
+  const bool are_alike = step.batch_max_new_tokens() == int64_t{num_tokens} * step.num_reqs;
+  return are_alike && num_tokens > 1 && num_tokens <= tuning.head_group_max_tokens &&
                  is_power_of_two(num_tokens)
              ? num_tokens
              : 1;
@@ -66,9 +66,9 @@ int tokens_of_head_group(const AttentionStep& step, const AttentionTuning& tunin
 PlanProblem plan_problem(const AttentionStep& step, const GpuFacts& gpu, const AttentionTuning& tuning) {
   PlanProblem problem{};
   problem.step = step;
-  problem.step.limits = with_head_groups(step.limits, tokens_of_head_group(step, tuning), gpu);
-  const int64_t max_seqlen_q = step.max_seqlen_q_of_batch();
-  const int64_t num_tokens = std::min(max_seqlen_q * step.num_reqs, step.max_new_tokens_of_batch());
+  problem.step.limits = with_head_groups(step.limits, head_group_tokens(step, tuning), gpu);
+  const int64_t max_seqlen_q = step.batch_max_seqlen_q();
+  const int64_t num_tokens = std::min(max_seqlen_q * step.num_reqs, step.batch_max_new_tokens());
   problem.group = gqa_group_size(problem.step.limits);
   problem.num_rows = max_seqlen_q * problem.group;
   problem.tile_rows = tile_rows_for(step.limits, problem.num_rows);
@@ -80,14 +80,15 @@ PlanProblem plan_problem(const AttentionStep& step, const GpuFacts& gpu, const A
 
 // CTAs of prefill divide the keys of a step of few rows. If a work tile has many SMs, a kernel that starts
 // earlier is faster; if a work tile has at most one SM, tiles of 32 rows are faster too.
-bool verify_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
+bool verify_plan_supports(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const AttentionPlanLimits& limits = problem.step.limits;
   const int64_t num_work_tiles = int64_t{problem.step.num_reqs} * limits.num_kv_heads;
   const int64_t min_rows =
-      num_work_tiles < limits.num_workers ? tuning.min_rows_of_verify_on_many_sms : tuning.min_rows_of_verify;
+      num_work_tiles < limits.num_workers ? tuning.verify_min_rows_on_many_sms : tuning.verify_min_rows;
   return gpu.runs_sm90a() && is_balanced(problem) && !problem.step.has_tree_mask &&
          may_verify(limits.head_dim_v, is_fp8(limits.kv_dtype)) && problem.num_rows <= kVerifyRows &&
-         problem.num_rows >= min_rows && num_work_tiles * tuning.max_sms_of_verify_tile >= limits.num_workers;
+         problem.num_rows >= min_rows &&
+         num_work_tiles * tuning.verify_max_sms_per_tile >= limits.num_workers;
 }
 PlanRule verify_rule(const PlanProblem& problem, const AttentionTuning& tuning) {
   const int num_ctas = kVerifyCtasPerSm * problem.step.limits.num_workers;
@@ -101,7 +102,7 @@ PlanRule verify_rule(const PlanProblem& problem, const AttentionTuning& tuning) 
 }
 
 // Requires row tiles of prefill's height and only features that prefill supports.
-bool prefill_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning&) {
+bool prefill_plan_supports(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning&) {
   return gpu.runs_sm90a() && is_balanced(problem) && !problem.step.has_tree_mask &&
          problem.tile_rows == kPrefillRows;
 }
@@ -111,17 +112,17 @@ PlanRule prefill_rule(const PlanProblem& problem, const AttentionTuning& tuning)
   return {.num_ctas = num_ctas,
           .cluster_size = 1,
           .num_ctas_per_sm = 0,
-          .max_idle = num_ctas / tuning.idle_ctas_of_prefill,
+          .max_idle = num_ctas / tuning.prefill_ctas_per_idle_cta,
           .costs = tuning.prefill_costs,
-          .streamed = !prefills_whole_jobs(problem.num_work_tiles(), problem.step, tuning),
+          .streamed = !prefills_whole_work_tiles(problem.num_work_tiles(), problem.step, tuning),
           .ctas_merge = false};
 }
 
-bool fixed_splits_plan_takes(const PlanProblem& problem, const GpuFacts&, const AttentionTuning&) {
+bool fixed_splits_plan_supports(const PlanProblem& problem, const GpuFacts&, const AttentionTuning&) {
   return problem.step.limits.split_rule == SplitRule::kFixed;
 }
 
-bool latent_rows_plan_takes(const PlanProblem& problem, const GpuFacts&, const AttentionTuning&) {
+bool latent_rows_plan_supports(const PlanProblem& problem, const GpuFacts&, const AttentionTuning&) {
   return problem.latent;
 }
 
@@ -133,28 +134,29 @@ int64_t decode_work_tiles(const PlanProblem& problem) {
   return int64_t{problem.step.num_reqs} * problem.step.limits.num_kv_heads;
 }
 int num_clusters(const PlanProblem& problem, int64_t num_ctas_per_sm, const AttentionTuning& tuning) {
-  return static_cast<int>(num_ctas_per_sm * problem.step.limits.num_workers) * tuning.clusters_of_66_ctas /
+  return static_cast<int>(num_ctas_per_sm * problem.step.limits.num_workers) * tuning.clusters_per_66_ctas /
          66;
 }
 
 // Few short work tiles: clusters merge in shared memory instead of through L2. They leave SMs idle, so long
 // work tiles are faster without clusters. Work tiles of unknown length use clusters if they fill more than
 // two thirds of them.
-bool clusters_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
+bool clusters_plan_supports(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const int64_t num_work_tiles = decode_work_tiles(problem);
   const int clusters = num_clusters(problem, ctas_per_sm(problem), tuning);
   const bool is_short = problem.step.max_seqlen_kv == 0 ? 3 * num_work_tiles > 2 * clusters
                                                         : problem.step.max_seqlen_kv <= kShortRequestMaxKeys;
   return is_decode(problem, gpu) && num_work_tiles <= clusters && is_short;
 }
-bool few_work_tiles_plan_takes(const PlanProblem& problem, const GpuFacts& gpu,
-                               const AttentionTuning& tuning) {
+bool few_work_tiles_plan_supports(const PlanProblem& problem, const GpuFacts& gpu,
+                                  const AttentionTuning& tuning) {
   return is_decode(problem, gpu) &&
-         tuning.clusters_of_few_tiles * decode_work_tiles(problem) <= num_clusters(problem, 1, tuning) &&
-         problem.step.max_seqlen_kv > 0 && problem.step.max_seqlen_kv <= tuning.max_keys_of_few_tiles;
+         tuning.few_tiles_min_clusters * decode_work_tiles(problem) <= num_clusters(problem, 1, tuning) &&
+         problem.step.max_seqlen_kv > 0 && problem.step.max_seqlen_kv <= tuning.few_tiles_max_keys;
 }
-bool few_clusters_plan_takes(const PlanProblem& problem, const GpuFacts& gpu, const AttentionTuning& tuning) {
-  return clusters_plan_takes(problem, gpu, tuning) && few_work_tiles_plan_takes(problem, gpu, tuning);
+bool few_clusters_plan_supports(const PlanProblem& problem, const GpuFacts& gpu,
+                                const AttentionTuning& tuning) {
+  return clusters_plan_supports(problem, gpu, tuning) && few_work_tiles_plan_supports(problem, gpu, tuning);
 }
 
 // Row tiles that CTAs process in the order of the plan.
@@ -206,23 +208,23 @@ PlanRule fixed_splits_rule(const PlanProblem& problem, const AttentionTuning& tu
 }
 
 constexpr std::array kPlanRows{
-    PlanRow{PlanKind::kVerify, "verify (sm90)", verify_plan_takes, verify_rule},
-    PlanRow{PlanKind::kPrefill, "prefill (sm90)", prefill_plan_takes, prefill_rule},
-    PlanRow{PlanKind::kFixedSplits, "fixed splits", fixed_splits_plan_takes, fixed_splits_rule},
-    PlanRow{PlanKind::kLatentRows, "latent rows", latent_rows_plan_takes, latent_rows_rule},
-    PlanRow{PlanKind::kFewClusters, "few clusters", few_clusters_plan_takes, few_clusters_rule},
-    PlanRow{PlanKind::kClusters, "clusters", clusters_plan_takes, clusters_rule},
-    PlanRow{PlanKind::kFewWorkTiles, "few work tiles", few_work_tiles_plan_takes, few_work_tiles_rule},
+    PlanRow{PlanKind::kVerify, "verify (sm90)", verify_plan_supports, verify_rule},
+    PlanRow{PlanKind::kPrefill, "prefill (sm90)", prefill_plan_supports, prefill_rule},
+    PlanRow{PlanKind::kFixedSplits, "fixed splits", fixed_splits_plan_supports, fixed_splits_rule},
+    PlanRow{PlanKind::kLatentRows, "latent rows", latent_rows_plan_supports, latent_rows_rule},
+    PlanRow{PlanKind::kFewClusters, "few clusters", few_clusters_plan_supports, few_clusters_rule},
+    PlanRow{PlanKind::kClusters, "clusters", clusters_plan_supports, clusters_rule},
+    PlanRow{PlanKind::kFewWorkTiles, "few work tiles", few_work_tiles_plan_supports, few_work_tiles_rule},
     PlanRow{PlanKind::kTiles, "row tiles",
             [](const PlanProblem&, const GpuFacts&, const AttentionTuning&) { return true; }, tiles_rule}};
 static_assert(kPlanRows.size() == kNumPlanKinds);
 
-constexpr bool in_order_of_kinds() {
+constexpr bool are_in_kind_order() {
   for (size_t i = 0; i < kPlanRows.size(); ++i)
     if (kPlanRows[i].kind != static_cast<PlanKind>(i)) return false;
   return true;
 }
-static_assert(in_order_of_kinds());
+static_assert(are_in_kind_order());
 
 // Returns the largest divisor of the number of heads that leaves at most `max_idle` CTAs without work.
 int choose_heads_per_round(const PlanProblem& problem, const PlanRule& rule, const AttentionTuning& tuning) {
@@ -231,8 +233,8 @@ int choose_heads_per_round(const PlanProblem& problem, const PlanRule& rule, con
   return 1;
 }
 
-PlanShape shape_of(const PlanProblem& problem, PlanKind kind, const PlanRule& rule,
-                   const AttentionTuning& tuning) {
+PlanShape make_shape(const PlanProblem& problem, PlanKind kind, const PlanRule& rule,
+                     const AttentionTuning& tuning) {
   const AttentionStep& step = problem.step;
   PlanShape shape{
       .kind = kind,
@@ -262,7 +264,7 @@ PlanShape shape_of(const PlanProblem& problem, PlanKind kind, const PlanRule& ru
   // Tall tiles have no registers for an inline plan; of prefill plans, only verify plans support it.
   shape.inline_plan = step.plans_inline && is_balanced(problem) && shape.streamed &&
                       kind != PlanKind::kPrefill && shape.tile_rows <= 64 &&
-                      problem.num_rows <= shape.tile_rows && step.num_reqs <= tuning.max_reqs_of_inline_plan;
+                      problem.num_rows <= shape.tile_rows && step.num_reqs <= tuning.inline_plan_max_reqs;
   return shape;
 }
 
@@ -270,18 +272,20 @@ PlanShape shape_of(const PlanProblem& problem, PlanKind kind, const PlanRule& ru
 
 std::span<const PlanRow> plan_rows() { return kPlanRows; }
 
-bool prefills_whole_jobs(int64_t num_jobs, const AttentionStep& step, const AttentionTuning& tuning) {
+bool prefills_whole_work_tiles(int64_t num_work_tiles, const AttentionStep& step,
+                               const AttentionTuning& tuning) {
   const int64_t wanted = tuning.min_work_tiles_per_sm * step.limits.num_workers;
-  const int64_t missing = step.num_reqs == 1 && tuning.missing_jobs > 0 ? wanted / tuning.missing_jobs : 0;
-  return num_jobs >= wanted - missing;
+  const int64_t missing =
+      step.num_reqs == 1 && tuning.tiles_per_missing_tile > 0 ? wanted / tuning.tiles_per_missing_tile : 0;
+  return num_work_tiles >= wanted - missing;
 }
 
 PlanShape choose_plan(const AttentionStep& step, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const PlanProblem problem = plan_problem(step, gpu, tuning);
   for (const PlanRow& row : kPlanRows)
-    if (row.takes(problem, gpu, tuning))
-      return shape_of(problem, row.kind, row.rule(problem, tuning), tuning);
-  fail(ErrorCode::kInternal, "attention: no plan takes the step");
+    if (row.supports(problem, gpu, tuning))
+      return make_shape(problem, row.kind, row.rule(problem, tuning), tuning);
+  fail(ErrorCode::kInternal, "attention: no plan supports the step");
 }
 
 bool plan_depends_on_kv_len(const AttentionStep& step, const GpuFacts& gpu) {
@@ -313,7 +317,7 @@ PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, con
     sizes.partial_rows = tile_rows_for(grouped, grouped.max_tokens * group);
   } else if (grouped.split_rule == SplitRule::kFixed) {
     sizes.num_partials = std::min<int64_t>(
-        tuning.fixed_splits_of_cta * num_ctas,
+        tuning.fixed_splits_per_cta * num_ctas,
         (grouped.max_kv_tokens / grouped.split_tokens + grouped.max_reqs) * grouped.num_kv_heads);
     sizes.partial_rows = tuning.fixed_split_rows;
     sizes.num_split_accumulators = std::max<int64_t>(num_ctas, grouped.num_kv_heads);

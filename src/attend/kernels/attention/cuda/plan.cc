@@ -30,7 +30,7 @@ AttentionPlanLimits filled(AttentionPlanLimits limits, Device device) {
   return limits;
 }
 
-AttentionStep step_of(const AttentionPlanLimits& limits, const QueryBatch& batch, bool plans_inline) {
+AttentionStep make_step(const AttentionPlanLimits& limits, const QueryBatch& batch, bool plans_inline) {
   return {.limits = limits,
           .num_reqs = batch.num_reqs(),
           .max_seqlen_q = batch.max_seqlen_q,
@@ -53,20 +53,20 @@ size_t plan_bytes(const AttentionPlanLimits& limits, Device device) {
 }
 
 void plan(DevicePlan& plan, const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream) {
-  const AttentionStep step = step_of(plan.limits(), batch, /*plans_inline=*/false);
+  const AttentionStep step = make_step(plan.limits(), batch, /*plans_inline=*/false);
   plan.take(step, choose_plan(step, gpu_facts(plan.device())));
   plan.launch(batch, attention_mask, stream);
 }
 
 void plan_inline(DevicePlan& plan, const QueryBatch& batch, const AttentionMask& attention_mask,
                  Stream& stream) {
-  const AttentionStep step = step_of(plan.limits(), batch, /*plans_inline=*/true);
+  const AttentionStep step = make_step(plan.limits(), batch, /*plans_inline=*/true);
   plan.take(step, choose_plan(step, gpu_facts(plan.device())));
   if (!plan.shape().inline_plan) plan.launch(batch, attention_mask, stream);
 }
 
 bool try_plan_inline(DevicePlan& plan, const QueryBatch& batch) {
-  const AttentionStep step = step_of(plan.limits(), batch, /*plans_inline=*/true);
+  const AttentionStep step = make_step(plan.limits(), batch, /*plans_inline=*/true);
   const PlanShape shape = choose_plan(step, gpu_facts(plan.device()));
   if (shape.inline_plan) plan.take(step, shape);
   return shape.inline_plan;

@@ -17,7 +17,7 @@ bool is_quantized(const LinearArgs& args) { return args.weight.format != WeightF
 
 // Returns true if the product, including the norm, is one launch of a skinny GEMM. Kernels exist for bf16 and
 // the shared memory of Hopper.
-bool takes_product(const LinearArgs& args, const Stream& stream) {
+bool supports_product(const LinearArgs& args, const Stream& stream) {
   if (sm80::max_skinny_rows(gpu_facts(stream.device).shared_bytes) != sm80::kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
       (!is_quantized(args) && args.weight.data.dtype != DType::kBF16) || args.out.dtype != DType::kBF16 ||
@@ -31,7 +31,7 @@ bool takes_product(const LinearArgs& args, const Stream& stream) {
   return is_skinny && (problem.norm == GemmNorm::kNone || row.norms(problem));
 }
 
-KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
+KernelChoice make_choice(const LinearArgs& product, const NormRopeArgs& rope) {
   std::ostringstream text;
   text << product.x.shape[0] << " x " << product.x.shape[1] << " -> " << product.out.shape[1] << ", "
        << product.x.dtype;
@@ -46,7 +46,7 @@ KernelChoice choice_of(const LinearArgs& product, const NormRopeArgs& rope) {
 
 // Returns true if all of every head is rotated, in pairs of groups of features, and heads of q and k are
 // either both normalized or both not.
-bool takes_heads(const NormRopeArgs& rope) {
+bool supports_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / sm80::kFeatures;
   return !rope.interleaved && !rope.norm_after_rope && rope.q_norm.empty() == rope.k_norm.empty() &&
          2 * half == rope.q.shape[2] && half % sm80::kFeatures == 0 && half <= kMaxRopeHalf &&
@@ -63,7 +63,8 @@ bool is_part(const TensorView& heads, const TensorView& out, int64_t column, int
 
 bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, const StoreKvArgs& store,
                          Stream& stream) {
-  if (product.out.num_elements() == 0 || !takes_product(product, stream) || !takes_heads(rope)) return false;
+  if (product.out.num_elements() == 0 || !supports_product(product, stream) || !supports_heads(rope))
+    return false;
   const int64_t head_dim = rope.q.shape[2];
   const int64_t k_begin = rope.q.shape[1] * head_dim, v_begin = k_begin + rope.k.shape[1] * head_dim;
   if (v_begin + store.v.shape[1] * head_dim != product.out.shape[1] ||
@@ -80,7 +81,7 @@ bool qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
         choose_ctas_per_head(static_cast<int>(num_heads), params.product.head_half, params.product.num_rows);
     if (params.ctas_per_head == 0) return false;
   }
-  if (records_choices()) record_choice(choice_of(product, rope));
+  if (records_choices()) record_choice(make_choice(product, rope));
   if (is_quantized(product))
     launch_qkv_quantized({params, quantized_weight(product.weight)}, stream.handle);
   else

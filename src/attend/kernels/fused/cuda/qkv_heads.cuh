@@ -26,33 +26,33 @@ class QkvHeadLayout {
         num_k_(params.rope.heads[1].num_heads) {}
 
   __device__ int n_tiles_per_head() const { return product_.head_half / sm80::kFeatures; }
-  __device__ int head_of_n_tile(int n_tile) const { return n_tile / n_tiles_per_head(); }
+  __device__ int n_tile_head(int n_tile) const { return n_tile / n_tiles_per_head(); }
   __device__ int n_tile_in_head(int n_tile) const { return n_tile & (n_tiles_per_head() - 1); }
   __device__ int head_element(int n_tile, int row) const {
     return n_tile_in_head(n_tile) * sm80::kFeatures + row;
   }
-  __device__ bool is_v(int n_tile) const { return head_of_n_tile(n_tile) >= num_q_ + num_k_; }
+  __device__ bool is_v(int n_tile) const { return n_tile_head(n_tile) >= num_q_ + num_k_; }
 
   __device__ void prefetch(int token, int n_tile, int row, Rotation& rotation) const {
     const int64_t position = rope_.positions[token];
     const int d = head_element(n_tile, row);
     rotation.cos = rope_.cos[position * rope_.cos_stride + d];
     rotation.sin = rope_.sin[position * rope_.sin_stride + d];
-    rotation.slot = slot_of(rope_.store, token);
+    rotation.slot = load_slot(rope_.store, token);
   }
 
   // Returns the product's pair after rounding to the dtype of out.
   template <class Sum>
   __device__ float2 output_pair(int n_tile, int row, const Sum& sum) const {
     const int half = product_.head_half;
-    const int feature = head_of_n_tile(n_tile) * 2 * half + head_element(n_tile, row);
+    const int feature = n_tile_head(n_tile) * 2 * half + head_element(n_tile, row);
     return make_float2(rounded(sum(0, feature), product_.out_element),
                        rounded(sum(1, feature + half), product_.out_element));
   }
 
   // Rotates a pair, unless it belongs to v, and stores it.
   __device__ void put(int token, int n_tile, int row, const Rotation& rotation, float2 pair) const {
-    const int head = head_of_n_tile(n_tile), d = head_element(n_tile, row), half = product_.head_half;
+    const int head = n_tile_head(n_tile), d = head_element(n_tile, row), half = product_.head_half;
     const bool v = is_v(n_tile);
     if (!v) pair = rotated(pair.x, pair.y, rotation.cos, rotation.sin);
     if (head < num_q_) {
@@ -105,7 +105,7 @@ class NormalizedHeadsEpilogue : public QkvHeadLayout {
   __device__ void prefetch(int token, int n_tile, int row, Prefetched& prefetched) const {
     QkvHeadLayout::prefetch(token, n_tile, row, prefetched);
     if (is_v(n_tile)) return;
-    const DeviceVector& norm = rope_.heads[head_of_n_tile(n_tile) < num_q_ ? 0 : 1].norm;
+    const DeviceVector& norm = rope_.heads[n_tile_head(n_tile) < num_q_ ? 0 : 1].norm;
     const int d = head_element(n_tile, row);
     prefetched.norm = make_float2(load_element(norm.data, d, norm.element),
                                   load_element(norm.data, d + product_.head_half, norm.element));
@@ -120,7 +120,7 @@ class NormalizedHeadsEpilogue : public QkvHeadLayout {
     if (is_v(n_tile)) return;
     const uint32_t to = ptx::shared_address(token_squares(token) + head_element(n_tile, row));
     for (int cta = 0; cta < ctas_per_head_; ++cta)
-      ptx::st_shared_cluster(ptx::mapa(to, cta), squares_of_pair(prefetched.pair.x, prefetched.pair.y));
+      ptx::st_shared_cluster(ptx::mapa(to, cta), pair_squares(prefetched.pair.x, prefetched.pair.y));
   }
 
   // Waits until all squares have arrived.

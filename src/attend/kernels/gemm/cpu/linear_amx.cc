@@ -177,34 +177,34 @@ class TileTask {
   // Used for many rows: two tiles of rows stay in the L1 cache while the loop iterates over the weights of a
   // block of input features in the L2 cache.
   void multiply_blocks() {
-    const auto tiles_of = [&](int64_t out) {
+    const auto get_tiles = [&](int64_t out) {
       return WeightTiles<T>{scratch_.weights[out / kGroupOuts], kBlockSteps};
     };
     for (int64_t feature = 0; feature < part_.in_features; feature += kTileBlockFeatures)
       for (int64_t row = 0; row < part_.num_rows; row += kPairRows)
         for (int64_t out = 0; out < part_.num_outs; out += kGroupOuts) {
           if (row == 0)
-            for (int64_t o = 0; o < kGroupOuts; ++o) weights_.read_run(out, o, feature, tiles_of(out));
+            for (int64_t o = 0; o < kGroupOuts; ++o) weights_.read_run(out, o, feature, get_tiles(out));
           if (part_.num_rows - row <= kLinearTileRows)
-            add_block<1, 4>(tiles_of(out), 0, feature, out, row);
+            add_block<1, 4>(get_tiles(out), 0, feature, out, row);
           else
             for (int64_t o = 0; o < least(kGroupOuts, part_.num_outs - out); o += 2 * kTileOuts)
-              add_block<2, 2>(tiles_of(out), o / kTileOuts, feature, out + o, row);
+              add_block<2, 2>(get_tiles(out), o / kTileOuts, feature, out + o, row);
         }
   }
 
   template <int kRowTiles, int kOutTiles>
   void add_block(const WeightTiles<T>& weights, int64_t out_tile, int64_t feature, int64_t out, int64_t row) {
-    const auto sums_of_tile = [&](int64_t row_tile, int64_t o) -> Sums& {
+    const auto tile_sums = [&](int64_t row_tile, int64_t o) -> Sums& {
       return scratch_.sums[row / kLinearTileRows + row_tile][out / kTileOuts + o];
     };
     for_each_sum<kRowTiles, kOutTiles>(
-        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(sums_of_tile(row_tile, o), 64); });
+        [&](auto sum, auto row_tile, auto o) { load_tile<sum>(tile_sums(row_tile, o), 64); });
     for (int64_t i = feature; i < least(feature + kTileBlockFeatures, part_.in_features); i += kTileSteps)
       multiply_step<T, kRowTiles, kOutTiles>(weights, out_tile, (i - feature) / kTileSteps,
                                              packed_.tile(i, row / kLinearTileRows));
     for_each_sum<kRowTiles, kOutTiles>(
-        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(sums_of_tile(row_tile, o), 64); });
+        [&](auto sum, auto row_tile, auto o) { store_tile<sum>(tile_sums(row_tile, o), 64); });
   }
 
   // Transposes a tile of sums into rows of `out`.

@@ -109,7 +109,7 @@ void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Ou
       for (int o = 0; o < kOuts; ++o) weights.load_block(outs[o], i, groups[o], blocks[o]);
 #pragma GCC unroll 8
       for (int v = 0; v < Rows::kBlockVectors; ++v)
-        add_products([&](int o) { return weights.vector_of(blocks[o], v, groups[o]); },
+        add_products([&](int o) { return weights.load_vector(blocks[o], v, groups[o]); },
                      [&](const float* p) { return weights.load_x(p, i + v * S::kLanes); });
     }
   };

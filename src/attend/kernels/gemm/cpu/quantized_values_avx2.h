@@ -117,7 +117,7 @@ struct Int4Decoder<Avx2> {
     block.store(16, _mm256_unpackhi_epi8(low, high));
   }
   // Vectors are interleaved per 128-bit half: the first has values 0 to 7 and 16 to 23.
-  static F32 vector_of(const Block& block, int i, const Table& table) {
+  static F32 load_vector(const Block& block, int i, const Table& table) {
     return _mm256_mul_ps(block.load(i % 2 * 16 + i / 2 * 8), table.scale);
   }
 

@@ -13,7 +13,7 @@
 //   kLineVectors                           vectors per cache line
 //   kInOrder                               true if inputs are in the order of x
 //   kBlockVectors                          vectors that are decoded together faster; 1: none
-//   load_block(out, i, group, block), vector_of(block, j, group)
+//   load_block(out, i, group, block), load_vector(block, j, group)
 //                                          decodes a block of one group from input i; its vector j
 #pragma once
 
@@ -152,8 +152,8 @@ class FourBitRows {
     Values::load_block(at(out, i), group, block);
   }
   template <class Block>
-  F32 vector_of(const Block& block, int j, const Group& group) const {
-    return Values::vector_of(block, j, group);
+  F32 load_vector(const Block& block, int j, const Group& group) const {
+    return Values::load_vector(block, j, group);
   }
   F32 load_x(const float* row, int64_t i) const {
     if constexpr (kReordered) return Values::to_packed_order(Values::gather(row, groups_.input_order + i));

@@ -34,7 +34,7 @@ constexpr GemmTuning kH200{.small_elements = int64_t{1} << 23,
                            .large_scaled_quantized_min_rows = 33,
                            .quantized_tile_max_rows = 256,
                            .quantized_max_rows = 64,
-                           .min_rows_of_widened = sm80::kLargeQuantizedRows + 1,
+                           .widened_min_rows = sm80::kLargeQuantizedRows + 1,
                            .gemv_min_elements = int64_t{1} << 23,
                            .skinny_any_width_max_rows = 16,
                            .skinny_more_rows_max_features = 32768};
@@ -266,7 +266,7 @@ bool dequantize_then_gemm_supports(const GemmProblem& problem, const GpuFacts&) 
 
 // Used for problems that the quantized GEMM does not support or does not run faster.
 bool dequantize_then_gemm_is_faster(const GemmProblem& problem, const GpuFacts&, const GemmTuning& tuning) {
-  return problem.num_rows >= tuning.min_rows_of_widened;
+  return problem.num_rows >= tuning.widened_min_rows;
 }
 
 bool cublaslt_supports(const GemmProblem& problem, const GpuFacts&) {
@@ -313,11 +313,11 @@ constexpr std::array kRows{
             "no kernel above fuses both or is faster"}};
 static_assert(kRows.size() == kNumGemmKernels);
 
-static_assert(in_order_of_kernels(kRows));
+static_assert(are_in_kernel_order(kRows));
 
 }  // namespace
 
-const GemmTuning& gemm_tuning(const GpuFacts& gpu) { return tuning_of(kGemmTunings, gpu); }
+const GemmTuning& gemm_tuning(const GpuFacts& gpu) { return find_tuning(kGemmTunings, gpu); }
 
 std::span<const GemmRow> gemm_rows() { return kRows; }
 

@@ -94,8 +94,8 @@ struct GemmTuning {
   int64_t quantized_tile_max_rows;
   // Quantized GEMM, for problems that neither kernel supports: its tiles of 64 rows cost more.
   int64_t quantized_max_rows;
-  int64_t min_rows_of_widened;  // minimum rows to dequantize the weight once, if the quantized GEMM does not
-                                // support the problem
+  int64_t widened_min_rows;  // minimum rows to dequantize the weight once, if the quantized GEMM does not
+                             // support the problem
   // GEMV of a single row: for weights with fewer elements the skinny GEMM is as fast.
   int64_t gemv_min_elements;
   // Skinny GEMM: above the first number of rows, x is as large as the weights that a CTA loads together.
@@ -109,7 +109,7 @@ const GemmTuning& gemm_tuning(const GpuFacts& gpu);
 struct GemmRow {
   GemmKernel kernel;
   std::string_view name;
-  bool (*takes)(const GemmProblem& problem, const GpuFacts& gpu);
+  bool (*supports)(const GemmProblem& problem, const GpuFacts& gpu);
   // For supported problems: true if it is faster than the rows below it.
   bool (*is_faster)(const GemmProblem& problem, const GpuFacts& gpu, const GemmTuning& tuning);
   // For supported problems with a norm: true if the kernel normalizes x itself. Otherwise a separate launch

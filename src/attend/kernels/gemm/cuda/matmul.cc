@@ -56,7 +56,7 @@ struct ProductShape {
   uint32_t x_alignment, weight_alignment, out_alignment;
   auto operator<=>(const ProductShape&) const = default;
 
-  static ProductShape of(const TensorView& x, const TensorView& weight, const TensorView& out) {
+  static ProductShape make(const TensorView& x, const TensorView& weight, const TensorView& out) {
     return {.num_rows = x.shape[0],
             .in_features = x.shape[1],
             .out_features = weight.shape[0],
@@ -128,7 +128,7 @@ class DeviceMatmul {
   void run(const Operands& operands, bool accumulate, Stream& stream) {
     const std::lock_guard lock(mutex_);
     const Product& product =
-        find_product(ProductShape::of(operands.x, operands.weight, operands.out), operands, stream);
+        find_product(ProductShape::make(operands.x, operands.weight, operands.out), operands, stream);
     launch(product, product.algorithm, operands, accumulate, stream);
   }
 
@@ -190,7 +190,7 @@ class DeviceMatmul {
     product.algorithm = algorithms.front();
     const bool worth_trying = shape.num_rows <= kMaxTriedRows && shape.num_rows % kTriedRowsStep == 0 &&
                               shape.dtype != DType::kF32 && algorithms.size() > 1;
-    if (!worth_trying || attend::cuda::is_recording(stream)) return product;
+    if (!worth_trying || attend::cuda::is_capturing(stream)) return product;
     try {
       product.algorithm = fastest(product, algorithms, operands, stream);
     } catch (const Error& error) {

@@ -18,14 +18,14 @@ inline constexpr int64_t kDequantizedOuts = 4096;
 class QuantizedWorkspace {
  public:
   explicit QuantizedWorkspace(int64_t in_features)
-      : inputs_(bytes_of(sm80::kLargeQuantizedRows * in_features)),
-        elements_(bytes_of(kDequantizedOuts * in_features)) {}
+      : inputs_(aligned_bytes(sm80::kLargeQuantizedRows * in_features)),
+        elements_(aligned_bytes(kDequantizedOuts * in_features)) {}
   size_t total() const { return std::max(inputs_, elements_); }
 
  private:
   static constexpr size_t kPieceAlignment = 256, kBytesOf16Bits = 2;
 
-  static size_t bytes_of(int64_t count) {
+  static size_t aligned_bytes(int64_t count) {
     return round_up(static_cast<size_t>(count) * kBytesOf16Bits, kPieceAlignment);
   }
 

@@ -133,11 +133,11 @@ void gather_latent(const GatherLatentArgs& args, Stream& stream) {
       kThreads, 0, stream.handle, params, "gather_latent");
 }
 
-void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream) {
+void cu_seqlens_to_lengths(View<const int32_t> sums, View<int32_t> lengths, Stream& stream) {
   const auto num = static_cast<int32_t>(lengths.size());
   launch_dependent<LengthsParams>(lengths_kernel,
                                   dim3(static_cast<unsigned>((num + kThreads - 1) / kThreads)), kThreads, 0,
-                                  stream.handle, {sums.data(), lengths.data(), num}, "lengths_of");
+                                  stream.handle, {sums.data(), lengths.data(), num}, "cu_seqlens_to_lengths");
 }
 
 void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream) {

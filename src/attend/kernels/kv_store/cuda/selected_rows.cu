@@ -26,7 +26,7 @@ struct CompactParams {
   const int32_t* slots;
   int64_t slot_stride;
   const int32_t* lengths;  // null: width
-  int32_t rows_each, width;
+  int32_t rows_per_length, width;
   int64_t num_slots;
   int32_t* out;     // [num_rows, width]
   int32_t* counts;  // [num_rows]
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kCompactThreads)
   int32_t* const out = params.out + row * params.width;
   const int length = params.lengths == nullptr
                          ? params.width
-                         : max(0, min(params.lengths[row / params.rows_each], params.width));
+                         : max(0, min(params.lengths[row / params.rows_per_length], params.width));
   int count = 0, buffer = 0;
   for (int first = 0; first < length; first += kCompactThreads, buffer ^= 1) {
     const int i = first + static_cast<int>(threadIdx.x);
@@ -149,7 +149,7 @@ void compact_slots(const CompactSlotsArgs& args, Stream& stream) {
   const CompactParams params{.slots = args.slots.as<const int32_t>(),
                              .slot_stride = args.slots.strides[0],
                              .lengths = args.lengths.data(),
-                             .rows_each = args.rows_each,
+                             .rows_per_length = args.rows_per_length,
                              .width = static_cast<int32_t>(args.slots.shape[1]),
                              .num_slots = args.num_slots,
                              .out = args.out.as<int32_t>(),

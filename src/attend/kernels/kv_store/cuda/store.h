@@ -20,7 +20,7 @@ void append_keys(const BatchSource& source, const BatchArrays& arrays, const Sto
 // Gather of latent rows from a pool on a GPU. Arguments are those checked by the entries.
 
 void gather_latent(const GatherLatentArgs& args, Stream& stream);
-void lengths_of(View<const int32_t> sums, View<int32_t> lengths, Stream& stream);
+void cu_seqlens_to_lengths(View<const int32_t> sums, View<int32_t> lengths, Stream& stream);
 void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream);
 
 // Selected rows of a latent cache on a GPU. Arguments are those checked by the entries.

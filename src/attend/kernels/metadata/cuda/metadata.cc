@@ -6,7 +6,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-RequestRowsParams params_of(const RequestRows& requests) {
+RequestRowsParams make_params(const RequestRows& requests) {
   return {.table = requests.table,
           .stride = requests.stride,
           .rows = requests.rows.data(),
@@ -21,7 +21,7 @@ void build_page_table(const RequestRows& requests, int page_size, int width, Vie
                       Stream& stream) {
   require(page_table.size() >= requests.rows.size() * static_cast<size_t>(width), "page table of ",
           page_table.size(), " entries: ", requests.rows.size(), " requests need ", width, " each");
-  launch_pages({.requests = params_of(requests),
+  launch_pages({.requests = make_params(requests),
                 .page_size = page_size,
                 .pages = page_table.data(),
                 .width = width,
@@ -33,7 +33,7 @@ void build_csr(const RequestRows& requests, int page_size, View<int32_t> indptr,
                Stream& stream) {
   require(indptr.size() == requests.rows.size() + 1, "indptr of ", indptr.size(),
           " entries: ", requests.rows.size(), " requests need ", requests.rows.size() + 1);
-  launch_pages({.requests = params_of(requests),
+  launch_pages({.requests = make_params(requests),
                 .page_size = page_size,
                 .pages = indices.data(),
                 .width = 0,

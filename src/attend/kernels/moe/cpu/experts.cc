@@ -206,7 +206,7 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   // With batch_invariant, one kernel serves any number of rows.
   auto* const segments = static_cast<Segment*>(scratch.segments.data);
   const View<const int32_t> offsets = scratch.offsets[0].span<const int32_t>();
-  const auto rows_of = [&](int64_t expert) {
+  const auto expert_rows = [&](int64_t expert) {
     return Segment{static_cast<int32_t>(expert), offsets[static_cast<size_t>(expert)],
                    offsets[static_cast<size_t>(expert) + 1]};
   };
@@ -215,7 +215,7 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   };
   size_t num_segments = 0;
   for (int64_t expert = 0; expert < args.shape.num_experts; ++expert) {
-    const Segment rows = rows_of(expert);
+    const Segment rows = expert_rows(expert);
     if (!few(rows)) continue;
     for (int32_t begin = rows.begin; begin < rows.end; begin += kMaxSkinnyRows)
       segments[num_segments++] = {rows.expert, begin, std::min(begin + kMaxSkinnyRows, rows.end)};
@@ -224,7 +224,7 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   const auto multiply = [&](const ExpertProduct& product) {
     product.multiply({segments, num_segments}, kernel);
     for (int64_t expert = 0; expert < args.shape.num_experts; ++expert)
-      if (const Segment rows = rows_of(expert); !few(rows)) product.multiply(rows, isa);
+      if (const Segment rows = expert_rows(expert); !few(rows)) product.multiply(rows, isa);
     product.add_biases(scratch);
   };
   const int64_t intermediate_size = args.shape.intermediate_size;

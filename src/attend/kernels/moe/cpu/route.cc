@@ -13,7 +13,7 @@ namespace {
 using ExpertSet = std::bitset<kMaxExperts>;
 
 // Returns the index of the largest rank that is not in `taken`, the first one if equal. NaN ranks last.
-int best_of(std::span<const float> ranks, const ExpertSet& taken) {
+int find_best(std::span<const float> ranks, const ExpertSet& taken) {
   int best = -1;
   for (size_t i = 0; i < ranks.size(); ++i) {
     if (taken[i]) continue;
@@ -27,26 +27,26 @@ int best_of(std::span<const float> ranks, const ExpertSet& taken) {
 float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
 float group_rank(std::span<const float> ranks, RouterScores scores) {
-  const int best = best_of(ranks, {});
+  const int best = find_best(ranks, {});
   const float largest = ranks[static_cast<size_t>(best)];
   if (scores == RouterScores::kSoftmax) return largest;
   ExpertSet taken;
   taken.set(static_cast<size_t>(best));
-  return largest + ranks[static_cast<size_t>(best_of(ranks, taken))];
+  return largest + ranks[static_cast<size_t>(find_best(ranks, taken))];
 }
 
 // Marks the experts of all groups except the best ones as taken.
 ExpertSet outside_best_groups(std::span<const float> ranks, const RouterRule& rule) {
   ExpertSet taken;
-  if (!rule.groups.limit()) return taken;
+  if (!rule.groups.is_limited()) return taken;
   const size_t group_size = ranks.size() / static_cast<size_t>(rule.groups.num_groups);
-  std::array<float, kMaxExpertGroups> of_group;
+  std::array<float, kMaxExpertGroups> group_ranks;
   const auto num_groups = static_cast<size_t>(rule.groups.num_groups);
   for (size_t g = 0; g < num_groups; ++g)
-    of_group[g] = group_rank(ranks.subspan(g * group_size, group_size), rule.scores);
+    group_ranks[g] = group_rank(ranks.subspan(g * group_size, group_size), rule.scores);
   ExpertSet best;
   for (int64_t i = 0; i < rule.groups.top_groups; ++i)
-    best.set(static_cast<size_t>(best_of({of_group.data(), num_groups}, best)));
+    best.set(static_cast<size_t>(find_best({group_ranks.data(), num_groups}, best)));
   for (size_t i = 0; i < ranks.size(); ++i) taken[i] = !best[i / group_size];
   return taken;
 }
@@ -55,16 +55,16 @@ void weigh_by_softmax(std::span<const float> logits, const RouterRule& rule, std
   const float largest = weights[0];
   float sum = 0.0f;
   for (const float logit :
-       rule.weights_of == RouterWeights::kAllExperts ? logits : std::span<const float>(weights))
+       rule.weights == RouterWeights::kAllExperts ? logits : std::span<const float>(weights))
     sum += std::exp(logit - largest);
   for (float& weight : weights) weight = std::exp(weight - largest) / sum * rule.scale;
 }
 
 void weigh_by_sigmoid(const RouterRule& rule, std::span<float> weights) {
-  float sum = rule.weights_of == RouterWeights::kAllExperts ? 1.0f : kSmallestSumOfSigmoids;
+  float sum = rule.weights == RouterWeights::kAllExperts ? 1.0f : kMinSigmoidSum;
   for (float& weight : weights) {
     weight = sigmoid(weight);
-    if (rule.weights_of == RouterWeights::kChosenExperts) sum += weight;
+    if (rule.weights == RouterWeights::kChosenExperts) sum += weight;
   }
   for (float& weight : weights) weight = weight / sum * rule.scale;
 }
@@ -76,7 +76,7 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
   std::span<const float> ranks = logits;
   // Without a term added to sigmoids, logits rank the experts in the same order, and distinguish large values
   // better.
-  if (!softmax && (!args.correction.empty() || args.rule.groups.limit())) {
+  if (!softmax && (!args.correction.empty() || args.rule.groups.is_limited())) {
     const float* const correction = args.correction.empty() ? nullptr : args.correction.as<const float>();
     for (size_t i = 0; i < logits.size(); ++i)
       scores[i] = sigmoid(logits[i]) + (correction == nullptr ? 0.0f : correction[i]);
@@ -89,7 +89,7 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
   }
   ExpertSet taken = outside_best_groups(ranks, args.rule);
   for (size_t i = 0; i < experts.size(); ++i) {
-    experts[i] = best_of(ranks, taken);
+    experts[i] = find_best(ranks, taken);
     taken.set(static_cast<size_t>(experts[i]));
     weights[i] = logits[static_cast<size_t>(experts[i])];
   }
@@ -103,13 +103,13 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
 
 void route(const RouteArgs& args) {
   const int64_t num_experts = args.logits.shape[1], top_k = args.experts.shape[1];
-  const auto row_of = []<class T>(T* data, int64_t row, int64_t size) {
+  const auto get_row = []<class T>(T* data, int64_t row, int64_t size) {
     return std::span<T>(data + row * size, static_cast<size_t>(size));
   };
   parallel_for_rows(args.logits.shape[0], num_experts * top_k, [&](int64_t token) {
-    route_token(token, row_of(args.logits.as<const float>(), token, num_experts), args,
-                row_of(args.experts.as<int32_t>(), token, top_k),
-                row_of(args.weights.as<float>(), token, top_k));
+    route_token(token, get_row(args.logits.as<const float>(), token, num_experts), args,
+                get_row(args.experts.as<int32_t>(), token, top_k),
+                get_row(args.weights.as<float>(), token, top_k));
   });
 }
 

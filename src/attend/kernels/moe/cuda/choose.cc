@@ -15,16 +15,16 @@
 namespace attend::kernels::cuda {
 namespace {
 
-constexpr MoeTuning kMoeOfH200{.max_tokens_of_lone = 1,
-                               .max_rows_of_skinny = 3,
-                               .max_rows_of_skinny_mxfp4 = 16,
-                               .min_rows_of_tiles = 16,
-                               .min_rows_of_large_tiles = 32,
-                               .min_wave_efficiency_of_sums = 0.9};
+constexpr MoeTuning kH200MoeTuning{.single_token_max_tokens = 1,
+                                   .skinny_max_rows = 3,
+                                   .skinny_mxfp4_max_rows = 16,
+                                   .tiles_min_rows = 16,
+                                   .large_tiles_min_rows = 32,
+                                   .sums_min_wave_efficiency = 0.9};
 
 // Tuning of the H200, used for other GPUs until they are measured.
-constexpr std::array kMoeTunings{GpuTuning<MoeTuning>{"H100, H200", 9, 0, kMoeOfH200},
-                                 GpuTuning<MoeTuning>{"Ampere, others", 8, 0, kMoeOfH200}};
+constexpr std::array kMoeTunings{GpuTuning<MoeTuning>{"H100, H200", 9, 0, kH200MoeTuning},
+                                 GpuTuning<MoeTuning>{"Ampere, others", 8, 0, kH200MoeTuning}};
 
 constexpr int64_t kMxFp4Inputs = 32;     // inputs per scale in the mxfp4 definition
 constexpr int64_t kAlignedElements = 8;  // elements per aligned copy
@@ -62,7 +62,7 @@ bool fits_own_tiles(const MoeProblem& problem) {
   return is_plain(problem) && problem.down.format == WeightFormat::kPlain;
 }
 
-bool single_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
+bool single_token_supports(const MoeProblem& problem, const GpuFacts& gpu) {
   if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxSingleTokenTopK ||
       sm80::single_token_x_bytes(1, problem.hidden_size) > sm80::kMaxSingleTokenXBytes)
     return false;
@@ -75,11 +75,11 @@ bool single_token_takes(const MoeProblem& problem, const GpuFacts& gpu) {
                  .shared_bytes <= sm80::kMaxSingleTokenDownBytes;
 }
 bool single_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
-  return problem.num_tokens <= tuning.max_tokens_of_lone;
+  return problem.num_tokens <= tuning.single_token_max_tokens;
 }
 
 // Scales of mxfp4 are copied in words.
-bool skinny_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
+bool skinny_experts_support(const MoeProblem& problem, const GpuFacts& gpu) {
   return fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
          problem.down.scales_alignment >= 4 && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
          problem.num_pairs() <= (is_plain(problem) ? sm80::kMaxSkinnyPairs : sm80::kMaxSkinnyMxFp4Pairs) &&
@@ -87,14 +87,14 @@ bool skinny_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
          problem.intermediate_size % sm80::kSkinnyOutputs == 0;
 }
 bool skinny_experts_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
-  const int64_t rows = is_plain(problem) ? tuning.max_rows_of_skinny : tuning.max_rows_of_skinny_mxfp4;
+  const int64_t rows = is_plain(problem) ? tuning.skinny_max_rows : tuning.skinny_mxfp4_max_rows;
   return problem.num_pairs() <= rows * problem.num_experts;
 }
 
 static_assert(sm80::kMaxDirectBytes <= sm80::kLargeSharedBytes,
-              "skinny_experts_take() requires kLargeSharedBytes");
-bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
-  return skinny_experts_take(problem, gpu) && is_mxfp4(problem.down) &&
+              "skinny_experts_support() requires kLargeSharedBytes");
+bool direct_experts_support(const MoeProblem& problem, const GpuFacts& gpu) {
+  return skinny_experts_support(problem, gpu) && is_mxfp4(problem.down) &&
          problem.hidden_size % sm80::kDirectInputs == 0 &&
          problem.intermediate_size % sm80::kDirectInputs == 0 &&
          std::max(problem.hidden_size, problem.intermediate_size) <= sm80::kMaxDirectInputs &&
@@ -103,50 +103,50 @@ bool direct_experts_take(const MoeProblem& problem, const GpuFacts& gpu) {
 
 // Requires multiples of 64 inputs. Faster than the grouped GEMM whenever there are more rows than the skinny
 // experts support.
-bool mxfp4_tiles_take(const MoeProblem& problem, const GpuFacts& gpu) {
+bool mxfp4_tiles_support(const MoeProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && fits_own_tiles(problem) && !is_plain(problem) &&
          problem.hidden_size % sm90::kMxFp4TilesInputs == 0 &&
          problem.intermediate_size % sm90::kMxFp4TilesInputs == 0;
 }
 
-bool expert_tiles_take(const MoeProblem& problem, const GpuFacts& gpu) {
+bool expert_tiles_support(const MoeProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && fits_own_tiles(problem) && is_plain(problem) && !problem.alternating;
 }
 bool expert_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
-  return problem.num_pairs() >= tuning.min_rows_of_tiles * problem.num_experts;
+  return problem.num_pairs() >= tuning.tiles_min_rows * problem.num_experts;
 }
 
-bool grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
+bool grouped_gemm_supports(const MoeProblem& problem, const GpuFacts&) {
   return experts_fit_tensor_cores(problem) && is_plain(problem);
 }
-bool quantized_grouped_gemm_takes(const MoeProblem& problem, const GpuFacts&) {
+bool quantized_grouped_gemm_supports(const MoeProblem& problem, const GpuFacts&) {
   return experts_fit_tensor_cores(problem) && !is_plain(problem);
 }
 bool large_tiles_are_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
-  return problem.num_pairs() >= tuning.min_rows_of_large_tiles * problem.num_experts;
+  return problem.num_pairs() >= tuning.large_tiles_min_rows * problem.num_experts;
 }
 
 constexpr std::string_view kMeanRows = "mean rows per expert";
 
 // tile_rows of the mxfp4 tiles is not used: the kernel finds its tiles itself.
-constexpr std::array kMoeRows{MoeRow{MoeKernel::kSingleToken, 1, "single-token experts", single_token_takes,
-                                     single_token_is_faster, "one token"},
+constexpr std::array kMoeRows{MoeRow{MoeKernel::kSingleToken, 1, "single-token experts",
+                                     single_token_supports, single_token_is_faster, "one token"},
                               MoeRow{MoeKernel::kDirect, sm80::kSkinnyRows, "direct experts",
-                                     direct_experts_take, skinny_experts_are_faster, kMeanRows},
+                                     direct_experts_support, skinny_experts_are_faster, kMeanRows},
                               MoeRow{MoeKernel::kSkinny, sm80::kSkinnyRows, "skinny experts",
-                                     skinny_experts_take, skinny_experts_are_faster, kMeanRows},
-                              MoeRow{MoeKernel::kMxFp4Tiles, 1, "mxfp4 expert tiles (sm90)", mxfp4_tiles_take,
-                                     always_faster, kMeanRows},
+                                     skinny_experts_support, skinny_experts_are_faster, kMeanRows},
+                              MoeRow{MoeKernel::kMxFp4Tiles, 1, "mxfp4 expert tiles (sm90)",
+                                     mxfp4_tiles_support, always_faster, kMeanRows},
                               MoeRow{MoeKernel::kExpertTiles, sm90::kExpertTilesRows, "expert tiles (sm90)",
-                                     expert_tiles_take, expert_tiles_are_faster, kMeanRows},
+                                     expert_tiles_support, expert_tiles_are_faster, kMeanRows},
                               MoeRow{MoeKernel::kGrouped, kLargeTileRows, "grouped GEMM of 64 rows",
-                                     grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+                                     grouped_gemm_supports, large_tiles_are_faster, kMeanRows},
                               MoeRow{MoeKernel::kGrouped, kSmallTileRows, "grouped GEMM of 16 rows",
-                                     grouped_gemm_takes, always_faster, kMeanRows},
+                                     grouped_gemm_supports, always_faster, kMeanRows},
                               MoeRow{MoeKernel::kGrouped, kLargeTileRows, "quantized grouped GEMM of 64 rows",
-                                     quantized_grouped_gemm_takes, large_tiles_are_faster, kMeanRows},
+                                     quantized_grouped_gemm_supports, large_tiles_are_faster, kMeanRows},
                               MoeRow{MoeKernel::kGrouped, kSmallTileRows, "quantized grouped GEMM of 16 rows",
-                                     quantized_grouped_gemm_takes, always_faster, kMeanRows},
+                                     quantized_grouped_gemm_supports, always_faster, kMeanRows},
                               MoeRow{MoeKernel::kNaive, kNaiveTileRows, "naive grouped GEMM",
                                      [](const MoeProblem&, const GpuFacts&) { return true; }, always_faster,
                                      "float32, rows that are not multiples of 16 bytes, or 8-bit groups that "
@@ -162,12 +162,12 @@ bool sums_experts(const MoeRow& row, const MoeProblem& problem, const GpuFacts& 
                   const MoeTuning& tuning) {
   if (row.kernel == MoeKernel::kSingleToken) return true;
   return row.kernel == MoeKernel::kSkinny && keeps_sms_busy(problem.hidden_size / sm80::kSkinnyOutputs,
-                                                            gpu.num_sms, tuning.min_wave_efficiency_of_sums);
+                                                            gpu.num_sms, tuning.sums_min_wave_efficiency);
 }
 
 }  // namespace
 
-const MoeTuning& moe_tuning(const GpuFacts& gpu) { return tuning_of(kMoeTunings, gpu); }
+const MoeTuning& moe_tuning(const GpuFacts& gpu) { return find_tuning(kMoeTunings, gpu); }
 
 std::span<const MoeRow> moe_rows() { return kMoeRows; }
 

@@ -47,17 +47,18 @@ struct MoeProblem {
 
 // Thresholds measured on a GPU. Rows are mean rows per expert.
 struct MoeTuning {
-  int64_t max_tokens_of_lone;  // maximum tokens for the single-token kernel, which needs no sorting; 0: off
+  int64_t
+      single_token_max_tokens;  // maximum tokens for the single-token kernel, which needs no sorting; 0: off
   // Maximum rows for the skinny experts, for which reading W for 8 rows dominates; and for mxfp4, which has
   // no kernel between those and tiles.
-  int64_t max_rows_of_skinny, max_rows_of_skinny_mxfp4;
-  int64_t min_rows_of_tiles;  // minimum rows for tiles of 128 rows to be the fastest (sm90)
+  int64_t skinny_max_rows, skinny_mxfp4_max_rows;
+  int64_t tiles_min_rows;  // minimum rows for tiles of 128 rows to be the fastest (sm90)
   // Minimum rows for tiles of 64 rows: they read W less often, which outweighs multiplying padding rows
   // (sm80).
-  int64_t min_rows_of_large_tiles;
+  int64_t large_tiles_min_rows;
   // Minimum fraction of SMs that the second product's CTAs keep busy when it also sums the experts of a
   // token.
-  double min_wave_efficiency_of_sums;
+  double sums_min_wave_efficiency;
 };
 // Returns the tuning for the GPU's compute capability, or the default.
 const MoeTuning& moe_tuning(const GpuFacts& gpu);
@@ -66,7 +67,7 @@ struct MoeRow {
   MoeKernel kernel;
   int tile_rows;  // rows per tile of an expert
   std::string_view name;
-  bool (*takes)(const MoeProblem& problem, const GpuFacts& gpu);
+  bool (*supports)(const MoeProblem& problem, const GpuFacts& gpu);
   // For supported problems: true if it is faster than the rows below it.
   bool (*is_faster)(const MoeProblem& problem, const GpuFacts& gpu, const MoeTuning& tuning);
   std::string_view why;  // reason for choosing it

@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kAlignedElements = 8;  // elements per aligned copy
 
 // Returns the alignment of the address in bytes: a power of two up to 16.
-int alignment_of(const TensorView& tensor) {
+int get_alignment(const TensorView& tensor) {
   int bytes = 16;
   while (reinterpret_cast<uintptr_t>(tensor.data) % static_cast<uintptr_t>(bytes) != 0) bytes /= 2;
   return bytes;
@@ -36,7 +36,7 @@ MoeWeight moe_weight(const Weight& weight) {
           .group_outs = weight.group_outs,
           .group_ins = weight.group_ins,
           .aligned = rows_aligned({&weight.data}),
-          .scales_alignment = alignment_of(weight.scales),
+          .scales_alignment = get_alignment(weight.scales),
           .reorders = !weight.input_order.empty()};
 }
 
@@ -196,7 +196,7 @@ RouteParams route_params(const RouteArgs& args, int64_t num_experts) {
           .top_groups = static_cast<int32_t>(args.rule.groups.top_groups),
           .correction = args.correction.empty() ? nullptr : args.correction.as<const float>(),
           .scale = args.rule.scale,
-          .over_all_experts = args.rule.weights_of == RouterWeights::kAllExperts,
+          .over_all_experts = args.rule.weights == RouterWeights::kAllExperts,
           .sigmoid = args.rule.scores == RouterScores::kSigmoid,
           .spread = args.rule.spread};
 }

@@ -176,16 +176,16 @@ __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant
   ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
   if (g >= num_element_groups(params.num_columns)) return;
-  const auto row_of = [&](const DeviceRows& rows) {
+  const auto get_row = [&](const DeviceRows& rows) {
     return Row(rows, blockIdx.x, params.num_columns, params.aligned);
   };
-  const typename Row::Bits gate_bits = row_of(params.gate).load(g), up_bits = row_of(params.up).load(g);
+  const typename Row::Bits gate_bits = get_row(params.gate).load(g), up_bits = get_row(params.up).load(g);
   Group gate, up;
   Row::convert(gate_bits, gate);
   Row::convert(up_bits, up);
 #pragma unroll
   for (int i = 0; i < kGroupElements; ++i) gate[i] = Activation::of(gate[i]) * up[i];
-  row_of(params.out).store(g, gate);
+  get_row(params.out).store(g, gate);
 }
 
 // Like gate_kernel, in place.

@@ -120,9 +120,9 @@ void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stre
 
 // Returns true if all of every head is rotated, elements are 16-bit of one type, including norms, and rows
 // and halves of heads, also in the cache, are whole aligned groups of eight.
-bool takes_groups(const NormRopeParams& params);
+bool supports_groups(const NormRopeParams& params);
 
-// Same bits as launch_norm_rope(), which calls this if takes_groups() returns true.
+// Same bits as launch_norm_rope(), which calls this if supports_groups() returns true.
 void launch_norm_rope_groups(const NormRopeParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

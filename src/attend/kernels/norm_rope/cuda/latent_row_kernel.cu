@@ -43,7 +43,7 @@ __device__ RotatedPair load_rotated(const LatentRowParams& params, const void* d
 }
 
 // Elements of a pair within its part.
-__device__ int first_of(const LatentRowParams& params, int pair) {
+__device__ int rope_first(const LatentRowParams& params, int pair) {
   return params.interleaved ? 2 * pair : pair;
 }
 __device__ int rope_partner(const LatentRowParams& params, int pair) {
@@ -65,7 +65,7 @@ __device__ void rotate_heads(const LatentRowParams& params, int token, int first
     const int pair = i % num_pairs;
     const int64_t begin =
         token * params.q_rope.token_stride + (first_head + i / num_pairs) * params.q_rope.head_stride;
-    const int64_t first = begin + first_of(params, pair), second = begin + rope_partner(params, pair);
+    const int64_t first = begin + rope_first(params, pair), second = begin + rope_partner(params, pair);
     const RotatedPair rotated = load_rotated(params, params.q_rope.data, first, second, token, pair);
     store_q(params, params.q_rope.data, first, rotated.first);
     store_q(params, params.q_rope.data, second, rotated.second);
@@ -120,7 +120,7 @@ class LatentRow {
 
   __device__ void rotate() const {
     for (int pair = thread(); pair < params_.rope_dim / 2; pair += kThreads) {
-      const int first = first_of(params_, pair), second = rope_partner(params_, pair);
+      const int first = rope_first(params_, pair), second = rope_partner(params_, pair);
       const int64_t begin = row_ + params_.rank;
       const RotatedPair rotated =
           load_rotated(params_, params_.kv_a.data, begin + first, begin + second, token_, pair);

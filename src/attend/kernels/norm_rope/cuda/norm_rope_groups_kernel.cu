@@ -37,7 +37,7 @@ __host__ __device__ int total_heads(const NormRopeParams& params) {
 // 32, ..., and adds the values of the lane 16 further, then 8, 4, 2 and 1. Here lane `lane` of kLanes has the
 // eight pairs from 8 * lane.
 template <int kLanes>
-__device__ float head_sum_of_squares(Group& squares, int lane) {
+__device__ float head_squares_sum(Group& squares, int lane) {
 #pragma unroll
   for (int j = 0; j < kGroupElements; ++j) {
     if constexpr (kLanes > 4) {
@@ -83,7 +83,7 @@ class TokenLane {
 
   // Called after the wait.
   __device__ void find_slot() {
-    if (stores()) slot_ = slot_of(params_.store, token_);
+    if (stores()) slot_ = load_slot(params_.store, token_);
   }
 
   // Loads head `head` of the concatenation of q, k and v.
@@ -102,9 +102,9 @@ class TokenLane {
     convert_16_bit_group<T>(bits.first, first);
     convert_16_bit_group<T>(bits.second, second);
     const bool is_v = head >= num_q_ + num_k_;
-    const T* const weights = is_v ? nullptr : static_cast<const T*>(rope_heads_of(head).norm.data);
+    const T* const weights = is_v ? nullptr : static_cast<const T*>(find_heads(head).norm.data);
     if (__any_sync(kAllLanes, weights != nullptr)) {
-      const float scale = scale_of(first, second);
+      const float scale = norm_scale(first, second);
       if (weights != nullptr && has_pairs_) normalize(weights, scale, first, second);
     }
     if (!has(head)) return;
@@ -119,7 +119,7 @@ class TokenLane {
   __device__ bool stores() const { return params_.store.slots != nullptr; }
   __device__ bool has(int head) const { return has_pairs_ && head < total_heads(params_); }
   // `head` is a head of q or k.
-  __device__ const RopeHeads& rope_heads_of(int head) const { return params_.heads[head < num_q_ ? 0 : 1]; }
+  __device__ const RopeHeads& find_heads(int head) const { return params_.heads[head < num_q_ ? 0 : 1]; }
 
   __device__ T* head_row(int head) const {
     if (head >= num_q_ + num_k_) {
@@ -127,16 +127,16 @@ class TokenLane {
       return static_cast<T*>(const_cast<void*>(v.data)) + token_ * v.token_stride +
              (head - num_q_ - num_k_) * v.head_stride;
     }
-    const RopeHeads& heads = rope_heads_of(head);
+    const RopeHeads& heads = find_heads(head);
     return static_cast<T*>(heads.data) + token_ * heads.token_stride +
            (head < num_q_ ? head : head - num_q_) * heads.head_stride;
   }
 
-  __device__ float scale_of(const Group& first, const Group& second) const {
+  __device__ float norm_scale(const Group& first, const Group& second) const {
     Group squares;
 #pragma unroll
-    for (int j = 0; j < kGroupElements; ++j) squares[j] = squares_of_pair(first[j], second[j]);
-    return norm_scale(head_sum_of_squares<kLanes>(squares, lane_), params_.head_dim, params_.eps);
+    for (int j = 0; j < kGroupElements; ++j) squares[j] = pair_squares(first[j], second[j]);
+    return norm_scale(head_squares_sum<kLanes>(squares, lane_), params_.head_dim, params_.eps);
   }
 
   __device__ void normalize(const T* weights, float scale, Group& first, Group& second) const {
@@ -255,7 +255,7 @@ bool are_groups(const StoreRows& rows, Element element, int head_dim) {
 
 }  // namespace
 
-bool takes_groups(const NormRopeParams& params) {
+bool supports_groups(const NormRopeParams& params) {
   constexpr int64_t kAnglesAtOnce = 4;
   const Element element = params.heads[0].element;
   const auto stores_groups = [&](const StoreRows& rows) {

@@ -71,7 +71,7 @@ __device__ float warp_sum(float value) {
 
 __device__ void store_v(const StoreParams& store, int64_t token, int head, int lane) {
   const StoreRows& rows = store.rows[1];
-  const CacheRow cache(store, 1, slot_of(store, token), head);
+  const CacheRow cache(store, 1, load_slot(store, token), head);
   const int64_t from = token * rows.from.token_stride + head * rows.from.head_stride;
 #pragma unroll 4
   for (int d = lane; d < rows.head_dim; d += 32)
@@ -112,8 +112,9 @@ class HeadLane {
     Halves x = load_halves<kInterleaved>(heads_.data, begin_, heads_.element, params_.half, lane_);
     const bool normalize = heads_.norm.data != nullptr;
     const float scale =
-        normalize ? scale_of(x, [&](int d) { return load_element(heads_.data, begin_ + d, heads_.element); })
-                  : 1.0f;
+        normalize
+            ? norm_scale(x, [&](int d) { return load_element(heads_.data, begin_ + d, heads_.element); })
+            : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
@@ -129,7 +130,7 @@ class HeadLane {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
       return normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value;
     };
-    const float behind = params_.norm_after_rope ? scale_of(x, rest) : 1.0f;
+    const float behind = params_.norm_after_rope ? norm_scale(x, rest) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
@@ -147,10 +148,10 @@ class HeadLane {
  private:
   // Returns the norm scale of the head, from its pairs and from rest(d), the elements that are not rotated.
   template <class Rest>
-  __device__ float scale_of(const Halves& x, const Rest& rest) const {
+  __device__ float norm_scale(const Halves& x, const Rest& rest) const {
     float sum = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kMaxPairs; ++j) sum += squares_of_pair(x.first[j], x.second[j]);
+    for (int j = 0; j < kMaxPairs; ++j) sum += pair_squares(x.first[j], x.second[j]);
     for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
       const float value = rest(d);
       sum += value * value;
@@ -185,15 +186,15 @@ __global__ void __launch_bounds__(32 * kWarps)
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
   const int head_in_kind = is_q ? head : head - num_q;
-  const HeadLane<kInterleaved> of_lane(params, heads, token, head_in_kind, lane);
+  const HeadLane<kInterleaved> head_lane(params, heads, token, head_in_kind, lane);
   ptx::griddepcontrol_wait();
   if (!is_q && stores) {
-    const CacheRow cache(params.store, 0, slot_of(params.store, token), head_in_kind);
+    const CacheRow cache(params.store, 0, load_slot(params.store, token), head_in_kind);
     // The cache stores the values that a read of k would return.
-    of_lane.normalize_and_rotate(/*all=*/true,
-                                 [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
+    head_lane.normalize_and_rotate(
+        /*all=*/true, [&](int d, float value) { cache.write(d, rounded(value, heads.element)); });
   } else {
-    of_lane.normalize_and_rotate(/*all=*/false, [&](int d, float value) { of_lane.store(d, value); });
+    head_lane.normalize_and_rotate(/*all=*/false, [&](int d, float value) { head_lane.store(d, value); });
   }
 }
 
@@ -204,7 +205,7 @@ void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stre
   const int64_t num_heads = params.heads[0].num_heads + num_kinds * params.heads[1].num_heads;
   const int64_t num_rows = params.num_tokens * num_heads;
   if (num_rows == 0) return;
-  if (!interleaved && takes_groups(params)) return launch_norm_rope_groups(params, stream);
+  if (!interleaved && supports_groups(params)) return launch_norm_rope_groups(params, stream);
   launch_dependent<NormRopeParams>(interleaved ? norm_rope_kernel<true> : norm_rope_kernel<false>,
                                    static_cast<unsigned>((num_rows + kWarps - 1) / kWarps), 32 * kWarps, 0,
                                    stream, params, "rope");

@@ -53,10 +53,10 @@ __global__ void __launch_bounds__(32 * kWarps)
   int64_t position = 0;
   if (num_pairs > 0) {
     const int position_at =
-        position_of(params.seqlens, params.first_position, params.same_position, request, token);
+        row_position(params.seqlens, params.first_position, params.same_position, request, token);
     position = min(max(position_at, 0), params.num_positions - 1);
   }
-  const float scale = is_padding ? 1.0f : scale_of(params.scales, request, head);
+  const float scale = is_padding ? 1.0f : row_factor(params.scales, request, head);
   float values[kElements];
 #pragma unroll
   for (int e = 0; e < kElements; ++e) {
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     if (d >= params.head_dim) break;
     values[e] = load_element(params.from.data, from + d, params.from_element);
     if (d >= 2 * num_pairs) continue;
-    const RopePair pair = pair_of(d, num_pairs, params.interleaved);
+    const RopePair pair = rope_pair(d, num_pairs, params.interleaved);
     values[e] = rotated_element(
         values[e], load_element(params.from.data, from + pair.other, params.from_element), pair,
         load_element(params.cos.data, position * params.cos.stride + pair.angle, params.angle_element),

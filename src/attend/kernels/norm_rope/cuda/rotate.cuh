@@ -15,7 +15,7 @@ __device__ inline float2 rotated(float first, float second, float cos, float sin
 
 // Returns a pair's part of the sum of squares of a head's norm. Fixes which product is rounded, so that every
 // kernel has the same bits.
-__device__ inline float squares_of_pair(float first, float second) {
+__device__ inline float pair_squares(float first, float second) {
   return fmaf(second, second, __fmul_rn(first, first));
 }
 
@@ -25,7 +25,7 @@ __device__ inline float norm_scale(float sum_of_squares, int head_dim, float eps
 }
 
 // Returns the token's slot in the cache; -1: not stored.
-__device__ inline int slot_of(const StoreParams& store, int64_t token) {
+__device__ inline int load_slot(const StoreParams& store, int64_t token) {
   const int slot = store.slots[token];
   return slot >= 0 && store.slot_map != nullptr ? store.slot_map[slot] : slot;
 }

@@ -19,7 +19,7 @@ struct Logits {
   int64_t size;
 };
 
-Logits row_of(const TensorView& logits, int64_t row) {
+Logits get_row(const TensorView& logits, int64_t row) {
   return {.data = logits.as<const float>() + row * logits.strides[0], .size = logits.shape[1]};
 }
 
@@ -178,7 +178,7 @@ SamplingKernels sampling_kernels(Isa isa) {
 void argmax(const TensorView& logits, View<int32_t> ids, Isa isa) {
   const SamplingKernels kernels = sampling_kernels(isa);
   parallel_for_rows(logits.shape[0], logits.shape[1], [&](int64_t row) {
-    ids[static_cast<size_t>(row)] = static_cast<int32_t>(find_largest(kernels, row_of(logits, row)).index);
+    ids[static_cast<size_t>(row)] = static_cast<int32_t>(find_largest(kernels, get_row(logits, row)).index);
   });
 }
 
@@ -186,14 +186,14 @@ void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32
   const SamplingKernels kernels = sampling_kernels(isa);
   parallel_for_rows(logits.shape[0], logits.shape[1], [&](int64_t row) {
     const auto i = static_cast<size_t>(row);
-    ids[i] = static_cast<int32_t>(sample_row(kernels, row_of(logits, row), rules[i]));
+    ids[i] = static_cast<int32_t>(sample_row(kernels, get_row(logits, row), rules[i]));
   });
 }
 
 void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out, Isa isa) {
   const SamplingKernels kernels = sampling_kernels(isa);
   parallel_for_rows(logits.shape[0], logits.shape[1], [&](int64_t row) {
-    write_probabilities(kernels, row_of(logits, row), rules[static_cast<size_t>(row)],
+    write_probabilities(kernels, get_row(logits, row), rules[static_cast<size_t>(row)],
                         out.as<float>() + row * out.strides[0]);
   });
 }

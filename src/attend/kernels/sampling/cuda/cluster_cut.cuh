@@ -77,23 +77,23 @@ class ClassSums {
   }
   // Sums over all threads of the cluster, for the row. The cluster must synchronize between two calls.
   __device__ void gather(Cluster& cluster, uint64_t (&sums)[kClasses]) const {
-    __shared__ uint64_t of_warps[kSearchWarps][kClasses];
-    __shared__ uint64_t of_cta[kClasses];
+    __shared__ uint64_t warp_results[kSearchWarps][kClasses];
+    __shared__ uint64_t cta_sums[kClasses];
 #pragma unroll
     for (int c = 0; c < kClasses; ++c) {
       uint64_t sum = sums_[c];
       for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(kAllLanes, sum, step);
-      if (lane_idx() == 0) of_warps[warp_idx()][c] = sum;
+      if (lane_idx() == 0) warp_results[warp_idx()][c] = sum;
     }
     __syncthreads();
     if (threadIdx.x < kClasses) {
       uint64_t sum = 0;
-      for (int warp = 0; warp < kSearchWarps; ++warp) sum += of_warps[warp][threadIdx.x];
-      of_cta[threadIdx.x] = sum;
+      for (int warp = 0; warp < kSearchWarps; ++warp) sum += warp_results[warp][threadIdx.x];
+      cta_sums[threadIdx.x] = sum;
     }
     cluster.synchronize();
 #pragma unroll
-    for (int c = 0; c < kClasses; ++c) sums[c] = cluster.sum(&of_cta[c]);
+    for (int c = 0; c < kClasses; ++c) sums[c] = cluster.sum(&cta_sums[c]);
   }
   __device__ const CutClasses& classes() const { return classes_; }
 
@@ -131,7 +131,7 @@ struct Candidates {
 
   template <class Measure>
   __device__ bool holds(int i, const Measure& measure) const {
-    return gathered || (values[i] >= range.lowest && values[i] < range.end && measure.takes(i, values[i]));
+    return gathered || (values[i] >= range.lowest && values[i] < range.end && measure.includes(i, values[i]));
   }
 };
 
@@ -150,23 +150,23 @@ __device__ Candidates gather_range(const float* values, int size, const CutRange
   if (threadIdx.x == 0) count = 0;
   __syncthreads();
   for (int first = 0; first < size; first += kAtOnce * kSearchThreads) {
-    float of_lane[kAtOnce];
+    float lane_values[kAtOnce];
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       const int i = first + j * kSearchThreads + static_cast<int>(threadIdx.x);
-      of_lane[j] = i < size ? values[i] : NAN;
+      lane_values[j] = i < size ? values[i] : NAN;
     }
 #pragma unroll
     for (int j = 0; j < kAtOnce; ++j) {
       const int i = first + j * kSearchThreads + static_cast<int>(threadIdx.x);
       const bool inside =
-          of_lane[j] >= range.lowest && of_lane[j] < range.end && measure.takes(i, of_lane[j]);
+          lane_values[j] >= range.lowest && lane_values[j] < range.end && measure.includes(i, lane_values[j]);
       const uint32_t all_inside = __ballot_sync(kAllLanes, inside);
       if (all_inside == 0) continue;
       int begin = 0;
       if (lane_idx() == 0) begin = atomicAdd(&count, __popc(all_inside));
       begin = __shfl_sync(kAllLanes, begin, 0) + __popc(all_inside & ((1u << lane_idx()) - 1));
-      if (inside && begin < scratch.room) scratch.list[begin] = of_lane[j];
+      if (inside && begin < scratch.room) scratch.list[begin] = lane_values[j];
     }
   }
   __syncthreads();
@@ -178,13 +178,13 @@ inline constexpr int kDigitBits = 8, kBuckets = 1 << kDigitBits;
 
 // Adds sums[bucket] += measure for participating lanes; called by whole warps. Uses one atomic add per
 // distinct bucket of the warp: neighboring elements have few.
-__device__ inline void add_to_buckets(uint64_t* sums, bool takes_part, uint32_t bucket, uint64_t measure) {
+__device__ inline void add_to_buckets(uint64_t* sums, bool is_included, uint32_t bucket, uint64_t measure) {
   constexpr int kHalfBits = kMeasureBits / 2;
-  uint32_t left = __ballot_sync(kAllLanes, takes_part);
+  uint32_t left = __ballot_sync(kAllLanes, is_included);
   while (left != 0) {
     const int leader = __ffs(static_cast<int>(left)) - 1;
     const uint32_t leaders = __shfl_sync(kAllLanes, bucket, leader);
-    const bool mine = takes_part && bucket == leaders;
+    const bool mine = is_included && bucket == leaders;
     const uint32_t low = static_cast<uint32_t>(measure & ((uint64_t{1} << kHalfBits) - 1));
     const uint32_t high = static_cast<uint32_t>(measure >> kHalfBits);
     const uint32_t low_sum = __reduce_add_sync(kAllLanes, mine ? low : 0u);
@@ -243,14 +243,14 @@ __device__ void sum_by_buckets(const Candidates& candidates, uint32_t prefix, in
     const uint32_t order = float_to_order(value);
     const bool inside = i < candidates.size && uint64_t{order} >> (shift + kDigitBits) == prefix &&
                         candidates.holds(i, measure);
-    const uint64_t amount = inside ? fixed_point(measure.of(value)) : 0;
+    const uint64_t amount = inside ? fixed_point(measure.weight(value)) : 0;
     add_to_buckets(sums, amount != 0, order >> shift & (kBuckets - 1), amount);
   }
 }
 
 // Returns the cut that keeps the fewest largest of the row's `values` with measures that add up to at least
-// `target`. takes(i, value) of a measure returns true if an element takes part, and of(value) returns the
-// measure of a value; NaN takes no part. At least one measure is above 0. `thread_class_sums`: sums of the
+// `target`. Measure::includes(i, value) returns true if element i counts, and weight(value) returns the
+// measure of a value; NaN does not count. At least one measure is above 0. `thread_class_sums`: sums of the
 // row's classes.
 //
 // Within a range this is a radix search, like cpu/sampling_cut.h.
@@ -276,8 +276,8 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
 #pragma unroll 2
     for (int j = thread; j < part.size; j += kSearchThreads) {
       const float value = values[j];
-      if (range_sums.classes().hold(value) && measure.takes(j, value))
-        range_sums.add(value, measure.of(value));
+      if (range_sums.classes().hold(value) && measure.includes(j, value))
+        range_sums.add(value, measure.weight(value));
     }
     range_sums.gather(cluster, class_sums);
     range = choose_class(range_sums.classes(), class_sums, range.above, fixed_target);
@@ -285,7 +285,7 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
   }
   uint64_t above = range.above;
   uint32_t prefix = 0;
-  uint64_t of_last = 0;
+  uint64_t last_sum = 0;
   int buffer = 0;
   for (int shift = 32 - kDigitBits; shift >= 0; shift -= kDigitBits, buffer ^= 1) {
     sum_by_buckets(candidates, prefix, shift, measure, part_bucket_sums[buffer]);
@@ -295,13 +295,13 @@ __device__ SearchCut find_cut(Cluster& cluster, const Part& part, double target,
     const ChosenBucket chosen = choose_bucket(sums, above, fixed_target);
     above = chosen.above;
     prefix = prefix << kDigitBits | chosen.bucket;
-    of_last = sums[chosen.bucket];
+    last_sum = sums[chosen.bucket];
   }
   // After the last digit, a bucket contains equal values only.
   const float lowest = order_to_float(prefix);
-  const auto fixed_measure = static_cast<double>(fixed_point(measure.of(lowest)));
+  const auto fixed_measure = static_cast<double>(fixed_point(measure.weight(lowest)));
   const double num_ties = fmax(1.0, ceil((fixed_target - static_cast<double>(above)) / fixed_measure));
-  return {lowest, num_ties, num_ties * fixed_measure >= static_cast<double>(of_last)};
+  return {lowest, num_ties, num_ties * fixed_measure >= static_cast<double>(last_sum)};
 }
 
 }  // namespace attend::kernels::cuda

@@ -4,15 +4,15 @@
 namespace attend::kernels::cuda {
 namespace {
 
-LogitRows rows_of(const TensorView& logits) {
+LogitRows make_rows(const TensorView& logits) {
   return {.logits = logits.as<float>(),
           .row_stride = logits.strides[0],
           .num_rows = static_cast<int32_t>(logits.shape[0]),
           .vocab_size = static_cast<int32_t>(logits.shape[1])};
 }
 
-EditParams params_of(const TensorView& logits, const LogitEdits& edits) {
-  return {.rows = rows_of(logits),
+EditParams make_params(const TensorView& logits, const LogitEdits& edits) {
+  return {.rows = make_rows(logits),
           .cu_edits = edits.cu_edits.data(),
           .edits = edits.edits.data(),
           .before = edits.before.data(),
@@ -23,12 +23,12 @@ EditParams params_of(const TensorView& logits, const LogitEdits& edits) {
 }  // namespace
 
 void edit_logits(const TensorView& logits, const LogitEdits& edits, Stream& stream) {
-  launch_edit_logits(params_of(logits, edits), stream.handle);
+  launch_edit_logits(make_params(logits, edits), stream.handle);
 }
 
 void top_logprobs(const TensorView& logits, View<const int32_t> num_top, View<float> log_sums,
                   View<TokenLogprob> top, Stream& stream) {
-  launch_top_logprobs({.rows = rows_of(logits),
+  launch_top_logprobs({.rows = make_rows(logits),
                        .num_top = num_top.data(),
                        .log_sums = log_sums.data(),
                        .top = top.data(),
@@ -38,7 +38,7 @@ void top_logprobs(const TensorView& logits, View<const int32_t> num_top, View<fl
 
 void token_logprobs(const TensorView& logits, const LogitEdits& edits, View<const int32_t> ids,
                     View<const float> log_sums, View<float> logprobs, Stream& stream) {
-  launch_token_logprobs({.edited = params_of(logits, edits),
+  launch_token_logprobs({.edited = make_params(logits, edits),
                          .ids = ids.data(),
                          .log_sums = log_sums.data(),
                          .logprobs = logprobs.data()},

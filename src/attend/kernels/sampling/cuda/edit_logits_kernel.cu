@@ -46,13 +46,13 @@ __global__ void __launch_bounds__(kThreads) edit_kernel(const __grid_constant__ 
 
 // Key of a logit and its token: orders by logit, and for equal logits the lowest token is largest. 0 for NaN
 // and for none.
-__device__ uint64_t key_of(float logit, int token_id) {
+__device__ uint64_t make_key(float logit, int token_id) {
   if (isnan(logit)) return 0;
   const uint32_t bits = __float_as_uint(logit + 0.0f);
   const uint32_t order = bits >> 31 ? ~bits : bits | 0x80000000u;
   return uint64_t{order} << 32 | ~static_cast<uint32_t>(token_id);
 }
-__device__ int token_of(uint64_t key) { return static_cast<int>(~static_cast<uint32_t>(key)); }
+__device__ int key_token(uint64_t key) { return static_cast<int>(~static_cast<uint32_t>(key)); }
 __device__ float key_logit(uint64_t key) {
   const auto order = static_cast<uint32_t>(key >> 32);
   return __uint_as_float(order >> 31 ? order & 0x7fffffffu : ~order);
@@ -64,21 +64,21 @@ __device__ uint64_t warp_largest(uint64_t key) {
   return key;
 }
 // Returns the largest key of all threads to all threads.
-__device__ uint64_t cta_largest(uint64_t key, uint64_t* of_warps) {
+__device__ uint64_t cta_largest(uint64_t key, uint64_t* warp_results) {
   key = warp_largest(key);
-  __syncthreads();  // of_warps may still be read
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = key;
+  __syncthreads();  // warp_results may still be read
+  if (threadIdx.x % 32 == 0) warp_results[threadIdx.x / 32] = key;
   __syncthreads();
-  for (int warp = 0; warp < kWarps; ++warp) key = larger(key, of_warps[warp]);
+  for (int warp = 0; warp < kWarps; ++warp) key = larger(key, warp_results[warp]);
   return key;
 }
 // Sums in a fixed order.
-__device__ float cta_sum(float value, float* of_warps) {
+__device__ float cta_sum(float value, float* warp_results) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(kLanes, value, step);
-  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = value;
+  if (threadIdx.x % 32 == 0) warp_results[threadIdx.x / 32] = value;
   __syncthreads();
   float sum = 0.0f;
-  for (int warp = 0; warp < kWarps; ++warp) sum += of_warps[warp];
+  for (int warp = 0; warp < kWarps; ++warp) sum += warp_results[warp];
   return sum;
 }
 
@@ -86,7 +86,7 @@ __device__ float cta_sum(float value, float* of_warps) {
 __device__ uint64_t next_largest(uint64_t bound, const float* row, int vocab_size, int thread) {
   uint64_t found = 0;
   for (int64_t v = thread + int64_t{kThreads} * (threadIdx.x % 32); v < vocab_size; v += 32 * kThreads) {
-    const uint64_t key = key_of(row[v], static_cast<int>(v));
+    const uint64_t key = make_key(row[v], static_cast<int>(v));
     if (key < bound) found = larger(found, key);
   }
   return warp_largest(found);
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
   const int vocab_size = params.rows.vocab_size;
 
   uint64_t mine = 0;
-  for (int v = thread; v < vocab_size; v += kThreads) mine = larger(mine, key_of(row[v], v));
+  for (int v = thread; v < vocab_size; v += kThreads) mine = larger(mine, make_key(row[v], v));
   uint64_t top_logit = cta_largest(mine, warp_max_values);
   const float max = top_logit == 0 ? -INFINITY : key_logit(top_logit);
   float log_sum = max;
@@ -120,9 +120,9 @@ __global__ void __launch_bounds__(kThreads)
   for (int i = 0; i < num_top; ++i) {
     if (thread == 0)
       top[i] = top_logit == 0 ? TokenLogprob{-1, -INFINITY}
-                              : TokenLogprob{token_of(top_logit), key_logit(top_logit) - log_sum};
+                              : TokenLogprob{key_token(top_logit), key_logit(top_logit) - log_sum};
     if (top_logit == 0 || i + 1 == num_top) continue;
-    const int holder = token_of(top_logit) % kThreads;
+    const int holder = key_token(top_logit) % kThreads;
     if (thread / 32 == holder / 32) {
       const uint64_t next = next_largest(top_logit, row, vocab_size, holder);
       if (thread == holder) mine = next;

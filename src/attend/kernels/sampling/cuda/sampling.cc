@@ -5,7 +5,7 @@
 namespace attend::kernels::cuda {
 namespace {
 
-SamplingParams params_of(const TensorView& logits, const SamplingRule* rules, View<int32_t> ids) {
+SamplingParams make_params(const TensorView& logits, const SamplingRule* rules, View<int32_t> ids) {
   return {.logits = logits.as<float>(),
           .row_stride = logits.strides[0],
           .rules = rules,
@@ -17,16 +17,16 @@ SamplingParams params_of(const TensorView& logits, const SamplingRule* rules, Vi
 }  // namespace
 
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
-  launch_sampling(params_of(logits, nullptr, ids), stream.handle);
+  launch_sampling(make_params(logits, nullptr, ids), stream.handle);
 }
 
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
-  launch_sampling(params_of(logits, rules.data(), ids), stream.handle);
+  launch_sampling(make_params(logits, rules.data(), ids), stream.handle);
 }
 
 void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out,
                    Stream& stream) {
-  SamplingParams params = params_of(logits, rules.data(), {});
+  SamplingParams params = make_params(logits, rules.data(), {});
   params.probabilities = out.as<float>();
   params.probability_stride = out.strides[0];
   launch_sampling(params, stream.handle);

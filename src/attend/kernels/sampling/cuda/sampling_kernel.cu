@@ -37,7 +37,7 @@ struct Largest {
 
 // Returns the largest element of a part of a row, and copies its elements to `kept` unless that is null.
 __device__ Largest find_largest(const float* logits, int size, float* kept) {
-  __shared__ Largest of_warps[kSearchWarps];
+  __shared__ Largest warp_results[kSearchWarps];
   Largest largest{-INFINITY, kNone};
   // Reads four elements at a time if the part starts at a multiple of 16 bytes.
   const int num_fours = reinterpret_cast<uintptr_t>(logits) % sizeof(float4) == 0 ? size / 4 : 0;
@@ -57,9 +57,10 @@ __device__ Largest find_largest(const float* logits, int size, float* kept) {
   for (int step = 16; step > 0; step /= 2)
     largest.take(__shfl_xor_sync(kAllLanes, largest.value, step),
                  __shfl_xor_sync(kAllLanes, largest.index, step));
-  if (lane_idx() == 0) of_warps[warp_idx()] = largest;
+  if (lane_idx() == 0) warp_results[warp_idx()] = largest;
   __syncthreads();
-  for (int warp = 0; warp < kSearchWarps; ++warp) largest.take(of_warps[warp].value, of_warps[warp].index);
+  for (int warp = 0; warp < kSearchWarps; ++warp)
+    largest.take(warp_results[warp].value, warp_results[warp].index);
   return largest;
 }
 
@@ -111,16 +112,16 @@ struct Probabilities {
   int last_tie = kNone;      // and those equal to it, up to this id
   float min_probability = 0.0f;
 
-  __device__ bool takes(int i, float logit) const {
+  __device__ bool includes(int i, float logit) const {
     return logit > lowest || (logit == lowest && part_begin + i <= last_tie);
   }
-  __device__ double of(float logit) const {
+  __device__ double weight(float logit) const {
     const float p = exp_nonpositive(__fmul_rn(__fsub_rn(logit, max), inverse_temperature));
     return p < min_probability ? 0.0 : static_cast<double>(p);
   }
   __device__ double operator()(int i) const {
     const float logit = logits[i];
-    return takes(i, logit) ? of(logit) : 0.0;
+    return includes(i, logit) ? weight(logit) : 0.0;
   }
 };
 
@@ -128,19 +129,20 @@ struct Probabilities {
 struct FiniteCount {
   const float* logits;
 
-  __device__ bool takes(int, float logit) const { return !isnan(logit); }
-  __device__ double of(float) const { return 1.0; }
-  __device__ double operator()(int i) const { return takes(i, logits[i]) ? 1.0 : 0.0; }
+  __device__ bool includes(int, float logit) const { return !isnan(logit); }
+  __device__ double weight(float) const { return 1.0; }
+  __device__ double operator()(int i) const { return includes(i, logits[i]) ? 1.0 : 0.0; }
 };
 
-__device__ int row_of(const Cluster& cluster) { return static_cast<int>(blockIdx.x) / cluster.size(); }
+__device__ int cluster_row(const Cluster& cluster) { return static_cast<int>(blockIdx.x) / cluster.size(); }
 // Returns the first token of a CTA's part in its row.
 __device__ int cta_part_begin(const SamplingParams& params, const Cluster& cluster) {
   return min(params.vocab_size, cluster.first_cta_slice() * params.slice_size);
 }
 // Computed at its use, to save a register.
 __device__ float* cta_probabilities(const SamplingParams& params, const Cluster& cluster) {
-  return params.probabilities + row_of(cluster) * params.probability_stride + cta_part_begin(params, cluster);
+  return params.probabilities + cluster_row(cluster) * params.probability_stride +
+         cta_part_begin(params, cluster);
 }
 
 // Selection of a row's token by the cluster with its parts.
@@ -227,7 +229,7 @@ __global__ void __launch_bounds__(kSearchThreads)
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   Cluster cluster(words);
-  const int row = row_of(cluster);
+  const int row = cluster_row(cluster);
   const int begin = cta_part_begin(params, cluster);
   const Part part{.size = min(cluster.slices_per_cta() * params.slice_size, params.vocab_size - begin),
                   .slice_size = params.slice_size};

@@ -81,7 +81,7 @@ class Fp8ExpertReader : public PartReader {
 
   ScaleLayout scale_layout() const {
     const Tensor scales = whole(scale_name());
-    const Shape shape = shape_of(scales);
+    const Shape shape = view_shape(scales);
     const int64_t experts = range_.experts.total, outs = range_.outs.total;
     const int64_t block_outs = quantization_.group_outs, block_ins = quantization_.group_ins;
     std::string expected;

@@ -45,7 +45,7 @@ class Fp8TensorReader : public PartReader {
     int64_t group_outs, group_ins;
   };
   ScaleLayout scale_layout() const {
-    const Shape shape = shape_of(whole(scale_name()));
+    const Shape shape = view_shape(whole(scale_name()));
     const int64_t outs = quantization_.group_outs, ins = quantization_.group_ins;
     const Shape one = {1, 1}, channels = {range_.outs.total, 1};
     std::string expected = "[1] or " + shape_string(channels);

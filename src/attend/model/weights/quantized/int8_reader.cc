@@ -47,7 +47,7 @@ class Int8TensorReader : public PartReader {
     const std::string_view scale_name = gptq ? ".scales" : ".weight_scale";
     const Tensor stored = tensor(scale_name);
     check_finite(stored, where(scale_name));
-    refuse_zero_points();
+    reject_zero_points();
     const bool one_scale = !gptq && has_one_scale();
     const Shape shape = one_scale ? Shape{1, 1} : Shape{num_outs_, num_groups()};
     const Tensor wide = converted(gptq ? transposed(stored) : stored, DType::kF32);
@@ -94,7 +94,7 @@ class Int8TensorReader : public PartReader {
   // Shape [outputs, groups]; with one group also [outputs], or one scale for the tensor.
   StoredAxes scale_axes() const {
     const StoredAxes axes = {outs_axis(), groups_axis()};
-    const Shape shape = shape_of(whole(".weight_scale")), groups = stored_shape(axes, range_);
+    const Shape shape = view_shape(whole(".weight_scale")), groups = stored_shape(axes, range_);
     const bool one_group = groups[1] == 1;
     if (shape == groups) return axes;
     if (one_group && shape == Shape{groups[0]}) return {outs_axis()};
@@ -111,18 +111,18 @@ class Int8TensorReader : public PartReader {
            ": inputs are reordered by group: attend supports act-order only in 4 bits");
   }
 
-  void refuse_zero_point(std::string_view ending, int64_t output, int64_t group_idx, int zero) const {
+  void reject_zero_point(std::string_view ending, int64_t output, int64_t group_idx, int zero) const {
     fail(ErrorCode::kUnsupported, where(ending), ": the zero point of output ", output, ", group ", group_idx,
          ", is ", zero, ": attend supports only symmetric weights in 8 bits, with zero point 0");
   }
-  void refuse_zero_points() const {
+  void reject_zero_points() const {
     if (part_.storage == WeightStorage::kGptqInt8) {
       const Tensor words = tensor(".qzeros");
       const auto* const zeros = static_cast<const uint8_t*>(words.view().data);
       const int less = quantization_.zeros_less_one ? 1 : 0;
       for (int64_t i = 0; i < num_groups() * num_outs_; ++i)
         if (zeros[i] + less != kInt8ZeroPoint)
-          refuse_zero_point(".qzeros", i % num_outs_, i / num_outs_, zeros[i] + less - kInt8ZeroPoint);
+          reject_zero_point(".qzeros", i % num_outs_, i / num_outs_, zeros[i] + less - kInt8ZeroPoint);
     } else if (find(".weight_zero_point") != nullptr) {
       const Tensor stored = tensor(".weight_zero_point");
       const bool packed = part_.storage == WeightStorage::kPackedInt8;
@@ -135,7 +135,7 @@ class Int8TensorReader : public PartReader {
             packed ? (out / kValuesPerWord * num_groups() + group_idx) * kValuesPerWord + out % kValuesPerWord
                    : i;
         const int zero = packed ? zeros[at] - kInt8ZeroPoint : static_cast<int8_t>(zeros[at]);
-        if (zero != 0) refuse_zero_point(".weight_zero_point", out, group_idx, zero);
+        if (zero != 0) reject_zero_point(".weight_zero_point", out, group_idx, zero);
       }
     }
   }

@@ -8,9 +8,9 @@
 namespace attend::serve {
 namespace {
 
-// A stream with logprobs sends an event when the number of logprobs has grown by 1 / kPartsOfLogprobs. All
+// A stream with logprobs sends an event when the number of logprobs has grown by 1 / kLogprobBatches. All
 // events together have about 17 times the size of the last one.
-constexpr size_t kPartsOfLogprobs = 16;
+constexpr size_t kLogprobBatches = 16;
 
 void add_native_finish_reason(const Choice& choice, JsonText& json) {
   json.key("finish_reason");
@@ -100,7 +100,7 @@ class GenerateReplies final : public ReplyWriter {
     const size_t num_new = choice.logprobs.size() - choice.num_logprobs_sent;
     // One event per token would make the total size quadratic.
     const bool waits_for_more =
-        job_.params.logprobs && !update.is_first && num_new < choice.num_logprobs_sent / kPartsOfLogprobs;
+        job_.params.logprobs && !update.is_first && num_new < choice.num_logprobs_sent / kLogprobBatches;
     if ((update.is_first || !update.text.empty() || num_new > 0) && !finished && !waits_for_more) {
       add_event(choice, update.index, events);
       choice.count_logprobs_as_sent();

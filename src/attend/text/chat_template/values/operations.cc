@@ -23,7 +23,7 @@ Value checked_integer(bool overflow, const int64_t& value) {
 
 int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-Value of_integers(Operator op, int64_t a, int64_t b) {
+Value apply_to_integers(Operator op, int64_t a, int64_t b) {
   int64_t result = 0;
   switch (op) {
     case Operator::kAdd:
@@ -149,7 +149,7 @@ std::vector<size_t> slice_indices(int64_t size, const Value& start, const Value&
 }  // namespace
 
 Value apply(Operator op, const Value& a, const Value& b, Render& render) {
-  if (const auto x = a.integer(), y = b.integer(); x && y) return of_integers(op, *x, *y);
+  if (const auto x = a.integer(), y = b.integer(); x && y) return apply_to_integers(op, *x, *y);
   if (const auto x = a.number(), y = b.number(); x && y) return apply_to_floats(op, *x, *y);
   const bool lists = a.list() && b.list() && a.list()->is_tuple == b.list()->is_tuple;
   if (op == Operator::kAdd && ((a.text() && b.text()) || lists)) return concatenate(a, b, render);
@@ -165,7 +165,7 @@ Value apply(Operator op, const Value& a, const Value& b, Render& render) {
 }
 
 Value negate(const Value& value) {
-  if (const auto number = value.integer()) return of_integers(Operator::kSubtract, 0, *number);
+  if (const auto number = value.integer()) return apply_to_integers(Operator::kSubtract, 0, *number);
   if (const auto number = value.number()) return Value::real(-*number);
   fail_template("a ", value.type_name(), " has no negative");
 }

@@ -18,12 +18,12 @@ class PairTable {
 
   // Sets the value of a pair; kNone is not allowed. A later value replaces an earlier one.
   void set(uint32_t first, uint32_t second, uint32_t value) {
-    Slot& slot = slots_[find(key_of(first, second))];
-    slot = {key_of(first, second), value};
+    Slot& slot = slots_[find(make_key(first, second))];
+    slot = {make_key(first, second), value};
   }
 
   // Returns the value of a pair, or kNone.
-  uint32_t get(uint32_t first, uint32_t second) const { return slots_[find(key_of(first, second))].value; }
+  uint32_t get(uint32_t first, uint32_t second) const { return slots_[find(make_key(first, second))].value; }
 
  private:
   struct Slot {
@@ -31,7 +31,7 @@ class PairTable {
     uint32_t value = kNone;  // kNone: free slot
   };
 
-  static uint64_t key_of(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
+  static uint64_t make_key(uint32_t first, uint32_t second) { return uint64_t{first} << 32 | second; }
 
   // Returns the slot with the key, or the free slot for it.
   size_t find(uint64_t key) const {

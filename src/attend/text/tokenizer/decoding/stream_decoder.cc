@@ -40,7 +40,7 @@ StreamDecoder::~StreamDecoder() = default;
 StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
 StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
 
-void StreamDecoder::follow(std::span<const int32_t> prompt, bool after_prefix) {
+void StreamDecoder::set_prompt(std::span<const int32_t> prompt, bool after_prefix) {
   const auto context = impl_->tokenizer->left_context(prompt, impl_->skip);
   auto [settled, held] = tokenizer::decode_open(*impl_->tokenizer->decoder, context);
   impl_->known = std::move(held);

@@ -78,14 +78,14 @@ class AmxSkinnyFp8 {
     Pairs parts[kQParts];
     split_p_to_bf16(p, parts);
     for (int part = 0; part < kQParts; ++part)
-      _mm512_storeu_si512(p_of(row) + part * kTileKeys + key, to_adjacent(parts[part]));
+      _mm512_storeu_si512(p_row(row) + part * kTileKeys + key, to_adjacent(parts[part]));
   }
 
   void add_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
     for (int row = 0; row < context_.num_rows; ++row) {
       // All rows are multiplied: P is 0 for rows that this tile of keys does not concern.
       if (row < row_begin || row >= row_end)
-        for (int i = 0; i < kQParts * kTileKeys; ++i) p_of(row)[i] = 0;
+        for (int i = 0; i < kQParts * kTileKeys; ++i) p_row(row)[i] = 0;
       else
         rescale_row(scratch_.acc + row * v_dim_, scratch_.row_rescale[row], v_dim_);
     }
@@ -122,7 +122,7 @@ class AmxSkinnyFp8 {
   uint32_t* v() const {
     return static_cast<uint32_t*>(scratch_.v);
   }  // [kTileInner / 2 pairs of keys, v_dim_]
-  uint16_t* p_of(int row) const { return scratch_.p + row * kQParts * kTileKeys; }
+  uint16_t* p_row(int row) const { return scratch_.p + row * kQParts * kTileKeys; }
 
   // Converts the keys of one tile register.
   void pack_keys(const TileRows& tile, const TileRows& next, int first_key) {

@@ -55,14 +55,14 @@ class VectorProducts {
   }
 
   void store_p(int row, int key, const typename Simd::F32 (&p)[kPVecs]) {
-    M::store_p(p_of(row) + key / M::kElements, p);
+    M::store_p(p_row(row) + key / M::kElements, p);
   }
 
   void add_values(const TileRows& tile, const TileRows& next, int row_begin, int row_end) {
     if (!is_skinny_) return add_packed_values(tile, row_begin, row_end);
     for_skinny_rows(row_end - row_begin, [&]<int kRows>(int i, Rows<kRows>) {
       const int row = row_begin + i;
-      cpu::add_values<M, T, kRows>(p_of(row), tile, next, problem_.v.dim,
+      cpu::add_values<M, T, kRows>(p_row(row), tile, next, problem_.v.dim,
                                    scratch_.acc + row * context_.stride_v, context_.stride_v,
                                    scratch_.row_rescale + row);
     });
@@ -77,7 +77,7 @@ class VectorProducts {
   Step* k() const { return static_cast<Step*>(scratch_.k); }
   Step* v() const { return static_cast<Step*>(scratch_.v); }
   // Overwrites the scores.
-  Step* p_of(int row) const { return reinterpret_cast<Step*>(scratch_.scores + row * kTileKeys); }
+  Step* p_row(int row) const { return reinterpret_cast<Step*>(scratch_.scores + row * kTileKeys); }
 
   void multiply_packed_keys(const TileRows& tile, int row_begin, int row_end) {
     pack_keys<M, T>(tile.k, problem_.k.dim, k());
@@ -94,7 +94,7 @@ class VectorProducts {
 
   void add_packed_values(const TileRows& tile, int row_begin, int row_end) {
     pack_values<M, T>(tile.v, problem_.v.dim, v(), context_.stride_v);
-    multiply<M>({.a = p_of(row_begin),
+    multiply<M>({.a = p_row(row_begin),
                  .a_stride = kTileKeys,
                  .b = v(),
                  .b_stride = context_.stride_v,

@@ -6,7 +6,7 @@
 #include "attend/kernels/attention/cuda/common/plan/kv_partition.h"
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/common/host_device.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 
 // CUDA's pair of floats, declared here because builds without CUDA include this header too.
 struct float2;

@@ -1,14 +1,14 @@
-// Pages of one request: page_of() (page_of.h) with few instructions per position.
+// Pages of one request: find_page() (find_page.h) with few instructions per position.
 #pragma once
 
 #include <cstdint>
 
 #include "attend/kernels/common/host_device.h"
-#include "attend/kernels/metadata/page_of.h"
+#include "attend/kernels/metadata/find_page.h"
 
 namespace attend::kernels::cuda {
 
-// Lookup in two steps, look_up() and page_of(), so that loads can be in flight in between.
+// Lookup in two steps, look_up() and find_page(), so that loads can be in flight in between.
 class PageLookup {
  public:
   ATTEND_HOST_DEVICE PageLookup(const KvIndex& index, int request)
@@ -48,7 +48,7 @@ class PageLookup {
   }
 
   // Returns the page of an entry; -1 for -1.
-  ATTEND_HOST_DEVICE int page_of(int entry) const { return entry >> back_; }
+  ATTEND_HOST_DEVICE int find_page(int entry) const { return entry >> back_; }
 
  private:
   const int32_t* entries_ = nullptr;  // entries of the request, page ids or slots; null: K/V are contiguous

@@ -88,17 +88,17 @@ constexpr int config_shared_bytes() {
 // Same, for a tile height that is only known at run time. Tiles of 8 to 32 rows have no fixed splits.
 template <int kHeadDimQk, int kHeadDimV>
 constexpr int tile_shared_bytes(bool fp8, int tile_rows, bool fixed_splits) {
-  const auto of_height = [&]<int kTileRows>() {
+  const auto visit_height = [&]<int kTileRows>() {
     if (fixed_splits)
       return fp8 ? config_shared_bytes<kHeadDimQk, kHeadDimV, true, kTileRows, true>()
                  : config_shared_bytes<kHeadDimQk, kHeadDimV, false, kTileRows, true>();
     return fp8 ? config_shared_bytes<kHeadDimQk, kHeadDimV, true, kTileRows, false>()
                : config_shared_bytes<kHeadDimQk, kHeadDimV, false, kTileRows, false>();
   };
-  if (tile_rows == 8) return of_height.template operator()<8>();
-  if (tile_rows == 16) return of_height.template operator()<16>();
-  if (tile_rows == 32) return of_height.template operator()<32>();
-  return tile_rows == 128 ? of_height.template operator()<128>() : of_height.template operator()<64>();
+  if (tile_rows == 8) return visit_height.template operator()<8>();
+  if (tile_rows == 16) return visit_height.template operator()<16>();
+  if (tile_rows == 32) return visit_height.template operator()<32>();
+  return tile_rows == 128 ? visit_height.template operator()<128>() : visit_height.template operator()<64>();
 }
 
 // Maximum shared memory of a CTA of MLA, with 64 rows.

@@ -142,9 +142,9 @@ class AttentionCta {
   __device__ void finish_work_tile(const Plan& plan, const WorkTileRows& rows, const RowTile& tile,
                                    const KvTileRange& range) {
     const PartialResults partials =
-        partial_results_of_tile<kFixedSplits>(params_.plan, tile, rows.head, plan.partition());
+        find_partial_results<kFixedSplits>(params_.plan, tile, rows.head, plan.partition());
     int32_t* const num_done = params_.plan.partials_done + tile.index * params_.num_kv_heads + rows.head;
-    const auto row_of = [&](int tile_row) {
+    const auto get_row = [&](int tile_row) {
       const TileRow row = rows.at(params_, tile_row);
       return OutputRow{rows.span.first_token + row.query, row.head};
     };
@@ -156,13 +156,13 @@ class AttentionCta {
         const MergeRows share = arrive_and_wait<AllThreads>(kv_barrier);
         RowMerge<kHeadDimV, kThreads>(params_, partials, kv_barrier.rows_per_cta(),
                                       reinterpret_cast<float*>(shared_ + kQueryBytes))
-            .merge(share, row_of);
+            .merge(share, get_row);
         if (threadIdx.x == 0) kv_barrier.end();
         return;
       }
     }
     if (complete_partials(num_done, num_new, num_ctas))
-      merge_partials<kHeadDimV, kThreads, kMergeUnroll>(params_, partials, 0, rows.num_rows, row_of);
+      merge_partials<kHeadDimV, kThreads, kMergeUnroll>(params_, partials, 0, rows.num_rows, get_row);
   }
 
   // `prefetches`: the previous kernel has not finished. Keys of the prefix are loaded immediately; keys that

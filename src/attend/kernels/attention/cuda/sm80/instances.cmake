@@ -1,5 +1,5 @@
 # Instances of the sm80 attention kernels: dtype of K and V, head dims. q has the dtype of K and V, or with
-# fp8 either 16-bit dtype. Head dims in between run in the next larger instance; if two support them, in the first of this
+# fp8 either 16-bit dtype. Other head dims use the next larger instance; if two instances support them, the first of this
 # list.
 set(sm80_attention_instances
   # kv qk  v

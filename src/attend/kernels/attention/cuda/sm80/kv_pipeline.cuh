@@ -152,7 +152,7 @@ class KvPipeline {
   __device__ void look_up(int i) {
     if (!is_lookup_thread(i)) return;
     const int p = position(i);
-    page_ = p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
+    page_ = p >= kv_begin_ && p < kv_end_ ? find_page(params_.index, request_, p) : -1;
   }
 
   // Publishes the addresses of the rows of key tile i.

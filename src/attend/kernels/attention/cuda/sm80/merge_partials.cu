@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads)
   const int first_row = static_cast<int>(blockIdx.y) * kRowsPerCta;
   const int num_rows = min(params.plan.tile_rows, tile.seqlen_q * params.group - tile.row_begin);
   merge_partials<kHeadDimV, kThreads, kAtOnce>(
-      params, partial_results_of_tile<false>(params.plan, tile, head, header.partition), first_row,
+      params, find_partial_results<false>(params.plan, tile, head, header.partition), first_row,
       min(num_rows, first_row + kRowsPerCta), [&](int tile_row) {
         const int row = tile.row_begin + tile_row;
         return OutputRow{tile.first_token + row / params.group, head * params.group + row % params.group};

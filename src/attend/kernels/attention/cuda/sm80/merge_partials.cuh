@@ -14,11 +14,11 @@ namespace attend::kernels::cuda::sm80 {
 constexpr int merge_at_once(int head_dim_v) { return head_dim_v <= 128 ? 16 : 2048 / head_dim_v; }
 
 // Merges rows [row_begin, row_end) of a tile. kLanes neighboring threads share a row; each has kGroups times
-// 4 of its columns. `row_of(tile_row)` returns its OutputRow. Loads bypass L1, which does not see other SMs'
+// 4 of its columns. `get_row(tile_row)` returns its OutputRow. Loads bypass L1, which does not see other SMs'
 // writes.
 template <int kHeadDimV, int kThreads, int kAtOnce, class RowOf>
 __device__ void merge_partials(const AttentionParams& params, const PartialResults& partials, int row_begin,
-                               int row_end, const RowOf& row_of) {
+                               int row_end, const RowOf& get_row) {
   constexpr int kLanes = 16, kGroups = kHeadDimV / 64;
   static_assert(kHeadDimV % 64 == 0 && kLanes % kAtOnce == 0);
   const PlanView& plan = params.plan;
@@ -82,7 +82,7 @@ __device__ void merge_partials(const AttentionParams& params, const PartialResul
       row_max = __shfl_sync(0xffffffffu, new_max, kLanes - 1, kLanes);
     }
     if (tile_row >= row_end) continue;
-    const auto [token, q_head] = row_of(tile_row);
+    const auto [token, q_head] = get_row(tile_row);
     const RowResult result = finish_row(params, row_max, row_sum, softmax_scale_log2, q_head);
     if (lane == 0 && params.lse != nullptr)
       params.lse[token * params.lse_token_stride + q_head * params.lse_head_stride] = result.lse;

@@ -30,9 +30,9 @@ class RowMerge {
         staging_(staging),
         softmax_scale_log2_(get_softmax_scale_log2(params)) {}
 
-  // `row_of(tile_row)` returns its OutputRow. Called by all threads.
+  // `get_row(tile_row)` returns its OutputRow. Called by all threads.
   template <class RowOf>
-  __device__ void merge(const MergeRows& share, const RowOf& row_of) const {
+  __device__ void merge(const MergeRows& share, const RowOf& get_row) const {
     const int warp = static_cast<int>(threadIdx.x) / 32, rows_at_once = kWarps / warps_per_row_;
 #pragma unroll 1
     for (int first = share.begin; first < share.end; first += rows_at_once) {
@@ -43,7 +43,7 @@ class RowMerge {
       for (int i = static_cast<int>(threadIdx.x); i < rows_at_once * kHeadDimV; i += kThreads) {
         const int row = i / kHeadDimV, column = i % kHeadDimV;
         if (first + row < share.end && column < params_.head_dim_v)
-          write(row_of(first + row), row * warps_per_row_, column);
+          write(get_row(first + row), row * warps_per_row_, column);
       }
       __syncthreads();
     }

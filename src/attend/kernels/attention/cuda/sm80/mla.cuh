@@ -87,7 +87,7 @@ class MlaCta {
                        prefetches = false;
                        if (range.partial_idx < 0 || !params_.plan.ctas_merge) return;
                        const PartialResults partials =
-                           partial_results_of_tile<false>(params_.plan, tile, 0, plan.partition());
+                           find_partial_results<false>(params_.plan, tile, 0, plan.partition());
                        if (complete_partials(params_.plan.partials_done + tile.index, 1, partials.count))
                          merge_partials<kMlaHeadDimV, kThreads, kMergeUnroll>(
                              params_, partials, 0, num_rows_, [this](int tile_row) {

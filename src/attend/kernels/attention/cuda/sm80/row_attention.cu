@@ -78,7 +78,8 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
       visible[i] = key < end && sees(params.batch, span, query, key);
       score[i] = 0.0f;
       if (!visible[i]) continue;
-      const int64_t page = page_of(params.index, request, key), in_page = key & (params.index.page_size - 1);
+      const int64_t page = find_page(params.index, request, key),
+                    in_page = key & (params.index.page_size - 1);
       const int64_t k_offset =
           page * params.k.page_stride + in_page * params.k.token_stride + kv_head * params.k.head_stride;
       v_offset[i] =

@@ -113,7 +113,7 @@ class ScaledRowPipeline {
   // Returns the page of this thread's row of tile i; -1: none.
   __device__ int page_at(int i) const {
     const int p = first_position(i) + row();
-    return i < count_ && p >= kv_begin_ && p < kv_end_ ? page_of(params_.index, request_, p) : -1;
+    return i < count_ && p >= kv_begin_ && p < kv_end_ ? find_page(params_.index, request_, p) : -1;
   }
   // Does nothing if there is no tile i; rows without a page become zeros.
   __device__ void copy(int i, int page) const {

@@ -24,7 +24,7 @@ class SplitAccumulators {
   __device__ void put(const Warp& warp) const {
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
-      float4* const pieces = pieces_of_row_block(b);
+      float4* const pieces = row_block_pieces(b);
       pieces[0] = make_float4(warp.row_max[b][0], warp.row_max[b][1], warp.row_sum[b][0], warp.row_sum[b][1]);
 #pragma unroll
       for (int n = 0; n < kHeadDimV / 8; ++n)
@@ -40,7 +40,7 @@ class SplitAccumulators {
     constexpr int kAtOnce = 8;
 #pragma unroll
     for (int b = 0; b < kRowBlocks; ++b) {
-      const float4* const pieces = pieces_of_row_block(b);
+      const float4* const pieces = row_block_pieces(b);
       const float4 state = pieces[0];
       const float row_max[2] = {state.x, state.y}, row_sum[2] = {state.z, state.w};
       MergeScales scales[2];
@@ -69,7 +69,7 @@ class SplitAccumulators {
   }
 
  private:
-  __device__ float4* pieces_of_row_block(int row_block) const {
+  __device__ float4* row_block_pieces(int row_block) const {
     const int cta = static_cast<int>(blockIdx.y * gridDim.x + blockIdx.x);
     return accumulators_ + (int64_t{cta} * kRowBlocks + row_block) * kPieces * kThreads + ptx::tid_x();
   }

@@ -22,7 +22,7 @@ __device__ void store_new_keys(const AttentionParams& params, int request, int s
   end = min(end, added.capacity);
 #pragma unroll 1
   for (int p = max(begin, first_new) + warp; p < end; p += kThreads / kWarpSize) {
-    const int page = page_of(params.index, request, p), in_page = p & (params.index.page_size - 1);
+    const int page = find_page(params.index, request, p), in_page = p & (params.index.page_size - 1);
     const int token = request * params.batch.seqlen_new + p - first_new;
     const auto copy_piece = [&](const TokenRows& from, const PagedRows& to, int piece) {
       const int64_t read = token * from.token_stride + head * from.head_stride + piece * kPieceElements;

@@ -239,13 +239,13 @@ __device__ void cap_scores(const AttentionParams& params, Warp& warp) {
 // Returns a mask of the bits below `count`.
 __device__ inline uint64_t low_bits(int count) { return count <= 0 ? 0 : ~uint64_t{0} >> max(0, 64 - count); }
 
-// Mask: sets scores of keys that a row does not see to -inf. `row_of(thread)`: row of the tile relative to
+// Mask: sets scores of keys that a row does not see to -inf. `get_row(thread)`: row of the tile relative to
 // the warp's first; `first_key`: position of the warp's first key. `kEnds`: also sets scores from position
 // `end` on.
 template <bool kEnds, class Warp, class RowOf>
 __device__ void mask_scores(const AttentionParams& params, const WorkTileRows& rows, Warp& warp,
-                            const RowOf& row_of, int first_key, int end) {
-  const int first_row = row_of(ptx::tid_x());
+                            const RowOf& get_row, int first_key, int end) {
+  const int first_row = get_row(ptx::tid_x());
   warp.mask([&](int row) {
     const uint64_t visible = unmasked_keys<Warp::kNumKeys>(params, rows, first_row + row, first_key);
     return kEnds ? visible & low_bits(end - first_key) : visible;

@@ -20,7 +20,7 @@ __device__ __forceinline__ int warp_uniform(int value) { return __shfl_sync(0xff
 // Lane in the warp, and warp in the warpgroup, read at every call like tid_x(). Uses masks, since divisions
 // of values that the compiler considers signed need five instructions.
 __device__ inline int lane() { return tid_x() & 31; }
-__device__ inline int warp_of_warpgroup() { return tid_x() >> 5 & 3; }
+__device__ inline int warp_in_warpgroup() { return tid_x() >> 5 & 3; }
 
 // Returns a b + c in one instruction; the compiler emits five for the C++ expression. "mad.wide.s32".
 __device__ inline int64_t mad_wide(int32_t a, int32_t b, int64_t c) {

@@ -1,4 +1,4 @@
-# Writes the wgmma instructions of every number of columns that a kernel multiplies.
+# Generates the wgmma instructions for every number of columns that a kernel uses.
 
 # Sets for an instruction with N columns: num_accumulators; names and operands of the accumulators in the asm statement; and
 # operand_1, operand_2, ..., the indices of the operands after them.

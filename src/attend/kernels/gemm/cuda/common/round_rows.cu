@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kMaxThreads)
       store_16_bit_group(reinterpret_cast<T*>(&bits[i]), group);
     }
   }
-  const auto largest_of = [&](int i) {
+  const auto group_max = [&](int i) {
     float group[kGroupElements], largest = 0.0f;
     convert_16_bit_group<T>(bits[i], group);
 #pragma unroll
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   if (!params.block_scales) {
     float largest = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kGroups; ++i) largest = larger(largest, largest_of(i));
+    for (int i = 0; i < kGroups; ++i) largest = larger(largest, group_max(i));
     largest = cta_reduce(largest, magnitudes, [](float a, float b) { return larger(a, b); });
     factor = quantization_factor(largest);
     if (thread == 0) params.scales[row] = largest / kLargest;
@@ -108,7 +108,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     // Threads of a warp exit the loop together, because the threads of a block shuffle.
     if (g - thread % 32 >= num_groups) break;
     if (params.block_scales) {
-      float largest = largest_of(i);
+      float largest = group_max(i);
 #pragma unroll
       for (int step = kBlockThreads / 2; step > 0; step /= 2)
         largest = larger(largest, __shfl_xor_sync(0xffffffffu, largest, step));

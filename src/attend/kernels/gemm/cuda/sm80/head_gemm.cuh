@@ -208,23 +208,23 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   HeadGemmCta<T, Tile>(params, shared).run();
 }
 
-constexpr int64_t tiles_of(int count, int tile) { return (count + tile - 1) / tile; }
+constexpr int64_t count_tiles(int count, int tile) { return (count + tile - 1) / tile; }
 
 template <class Tile>
 int64_t num_head_tiles(const HeadLinearParams& params) {
-  return tiles_of(params.num_tokens, Tile::kTokens) * tiles_of(params.out_features, Tile::kTileFeatures) *
-         params.num_heads;
+  return count_tiles(params.num_tokens, Tile::kTokens) *
+         count_tiles(params.out_features, Tile::kTileFeatures) * params.num_heads;
 }
 
 template <class T, class Tile>
 void launch_head_tile(const HeadLinearParams& params, void* stream) {
   constexpr auto kKernel = head_gemm_kernel<T, Tile>;
-  const int64_t num_stages = std::min<int64_t>(Tile::kStages, tiles_of(params.in_features, kBlockK));
+  const int64_t num_stages = std::min<int64_t>(Tile::kStages, count_tiles(params.in_features, kBlockK));
   allow_shared_memory<kKernel>(Tile::kStages * Tile::kStageBytes, "head_linear: shared memory");
   launch_dependent<HeadLinearParams>(
       kKernel,
-      dim3(static_cast<unsigned>(tiles_of(params.num_tokens, Tile::kTokens)),
-           static_cast<unsigned>(tiles_of(params.out_features, Tile::kTileFeatures)),
+      dim3(static_cast<unsigned>(count_tiles(params.num_tokens, Tile::kTokens)),
+           static_cast<unsigned>(count_tiles(params.out_features, Tile::kTileFeatures)),
            static_cast<unsigned>(params.num_heads)),
       Tile::kThreads, static_cast<size_t>(num_stages * Tile::kStageBytes), stream, params, "head_linear");
 }

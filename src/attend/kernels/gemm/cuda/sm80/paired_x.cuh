@@ -91,7 +91,7 @@ class PairedX {
           if constexpr (kSums) {
             // Lanes that together hold a group of inputs.
             constexpr int kLanesPerGroup = kInt4GroupInputs / kUnitInputs;
-            float sum = sum_of(elements);
+            float sum = sum_elements(elements);
 #pragma unroll
             for (int step = kLanesPerGroup / 2; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
             if (unit % kLanesPerGroup == 0)
@@ -124,7 +124,7 @@ class PairedX {
   }
 
  private:
-  static __device__ __forceinline__ float sum_of(const uint4& elements) {
+  static __device__ __forceinline__ float sum_elements(const uint4& elements) {
     const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&elements);
     float sum = 0.0f;
 #pragma unroll

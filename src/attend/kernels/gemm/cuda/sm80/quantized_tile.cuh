@@ -29,13 +29,13 @@ inline constexpr int kRowsPerPiece = 8;  // of x
 // conflicts.
 struct QuantizedAccumulators {
   static constexpr int kStride = kPieceOutputs + 4;
-  float of_warp[kQuantizedWarps][kRowsPerPiece * kStride];
+  float warp_sums[kQuantizedWarps][kRowsPerPiece * kStride];
 
   // Returns the sum over warps, in warp order.
   __device__ float total(int row, int output) const {
-    float sum = of_warp[0][row * kStride + output];
+    float sum = warp_sums[0][row * kStride + output];
 #pragma unroll
-    for (int warp = 1; warp < kQuantizedWarps; ++warp) sum += of_warp[warp][row * kStride + output];
+    for (int warp = 1; warp < kQuantizedWarps; ++warp) sum += warp_sums[warp][row * kStride + output];
     return sum;
   }
 };
@@ -91,7 +91,7 @@ class QuantizedTile {
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           const int row = 2 * (lane_ % 4) + i % 2, output = kPieceRows * m + 8 * (i / 2) + lane_ / 4;
-          shared.of_warp[warp_][row * QuantizedAccumulators::kStride + output] = sums_[n][m][i];
+          shared.warp_sums[warp_][row * QuantizedAccumulators::kStride + output] = sums_[n][m][i];
         }
       __syncthreads();
       const int thread = static_cast<int>(threadIdx.x);

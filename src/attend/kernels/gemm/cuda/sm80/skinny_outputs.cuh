@@ -145,18 +145,18 @@ class SkinnyOutputs {
     for (int warp = 0; warp < kSkinnyWarps; ++warp) squares += row_squares_[warp * kTokens + token];
     return 1.0f / sqrtf(squares / static_cast<float>(params_.in_features) + params_.norm_eps);
   }
-  // scale_of(token) returns the norm's scale.
+  // get_scale(token) returns the norm's scale.
   template <class Scale>
   __device__ __forceinline__ void write(int first_n_tile, Prefetched& prefetched,
-                                        const Scale& scale_of) const {
+                                        const Scale& get_scale) const {
     if constexpr (Epilogue::kClusterSync) epilogue_.wait_for_cluster();
     for_each_out(first_n_tile, [&](int i, int token, int n_tile, int row) {
       if constexpr (!kPrefetches) epilogue_.prefetch(token, first_n_tile + n_tile, row, prefetched[0]);
-      const float scale = scale_of(token);
+      const float scale = get_scale(token);
       const int first_group = n_tile * groups_per_n_tile(params_);
       epilogue_.write(
           token, first_n_tile + n_tile, row, prefetched[kPrefetches ? i : 0],
-          [&](int group, int feature) { return sum_of(first_group + group, token, row, scale, feature); });
+          [&](int group, int feature) { return add_sums(first_group + group, token, row, scale, feature); });
     });
     if constexpr (Epilogue::kClusterSync) {
       epilogue_.cluster_sync();
@@ -167,7 +167,7 @@ class SkinnyOutputs {
   }
 
  private:
-  __device__ float sum_of(int group, int token, int row, float scale, int bias_idx) const {
+  __device__ float add_sums(int group, int token, int row, float scale, int bias_idx) const {
     float sum = 0.0f;
     for (int warp = 0; warp < kSkinnyWarps; ++warp)
       sum += partial_[(warp * kGroups + group) * kGroupOutputs + token * kFeatures + row];

@@ -262,7 +262,7 @@ __global__ void __launch_bounds__(kSkinnyThreads, kCtasPerSm)
 template <class T>
 void launch_skinny_quantized(const SkinnyQuantizedParams& params, void* stream) {
   const QuantizedKRanges ranges(params.product);
-  const auto of_format = [&](auto format) {
+  const auto launch_format = [&](auto format) {
     visit_quantized_shape(params.product, ranges, [&]<int kTokens, int kCtasPerSm>() {
       using Cta = SkinnyQuantizedCta<T, format(), kQuantizedGroups<kTokens>, kTokens,
                                      kQuantizedStages<kTokens, kCtasPerSm>, SkinnyGemmEpilogue>;
@@ -271,11 +271,11 @@ void launch_skinny_quantized(const SkinnyQuantizedParams& params, void* stream) 
     });
   };
   if (params.weight.format == WeightFormat::kFp8)
-    of_format(std::integral_constant<WeightFormat, WeightFormat::kFp8>{});
+    launch_format(std::integral_constant<WeightFormat, WeightFormat::kFp8>{});
   else if (params.weight.format == WeightFormat::kInt8)
-    of_format(std::integral_constant<WeightFormat, WeightFormat::kInt8>{});
+    launch_format(std::integral_constant<WeightFormat, WeightFormat::kInt8>{});
   else
-    of_format(std::integral_constant<WeightFormat, WeightFormat::kInt4>{});
+    launch_format(std::integral_constant<WeightFormat, WeightFormat::kInt4>{});
 }
 
 }  // namespace attend::kernels::cuda::sm80

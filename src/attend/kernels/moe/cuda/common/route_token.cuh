@@ -10,7 +10,7 @@ namespace attend::kernels::cuda {
 inline constexpr int kRouteLanes = 32;
 
 // Sort key: orders by rank, then by the lower expert (or group). NaN ranks last. Never 0.
-__device__ inline uint64_t key_of(float rank, int expert) {
+__device__ inline uint64_t make_rank_key(float rank, int expert) {
   const uint32_t bits = __float_as_uint(rank + 0.0f);  // converts -0 to 0
   const uint32_t ordered = isnan(rank) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
   return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
@@ -60,7 +60,7 @@ __device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t 
     const uint64_t best = warp_group_max(keys, lane, begin, begin + group_size, ~uint64_t{0});
     float rank = key_rank(best);
     if (params.sigmoid) rank += key_rank(warp_group_max(keys, lane, begin, begin + group_size, best));
-    if (lane == group) key = key_of(rank, group);
+    if (lane == group) key = make_rank_key(rank, group);
   }
   uint32_t chosen = 0;
   for (int i = 0; i < params.top_groups; ++i) {
@@ -128,7 +128,7 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
       rank = sigmoid(rank) + (params.correction == nullptr ? 0.0f : params.correction[expert]);
     if (params.spread != 0)
       rank = spread_rank(params.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(expert));
-    keys[i] = given ? key_of(rank, expert) : 0;
+    keys[i] = given ? make_rank_key(rank, expert) : 0;
   }
   if (params.top_groups < params.num_groups) mask_other_groups(params, lane, keys);
   sort_keys(keys);
@@ -150,7 +150,7 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
       if (i * kRouteLanes + lane < params.num_experts) sum += expf(own[i] - largest);
   }
   sum = warp_sum(sum);
-  if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + kSmallestSumOfSigmoids;
+  if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + kMinSigmoidSum;
   if (!has_choice) return;
   params.experts[token * params.top_k + lane] = chosen;
   params.weights[token * params.top_k + lane] = weight / sum * params.scale;

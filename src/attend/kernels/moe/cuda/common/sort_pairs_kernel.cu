@@ -30,11 +30,11 @@ __global__ void __launch_bounds__(kThreads)
     atomicAdd(&counts[params.experts[pair]], 1);
   __syncthreads();
 
-  const auto tiles_of = [&](int count) { return (count + params.tile_rows - 1) / params.tile_rows; };
+  const auto count_tiles = [&](int count) { return (count + params.tile_rows - 1) / params.tile_rows; };
   int rows_before = 0, tiles_before = 0;
   for (int i = thread; i < expert; i += kThreads) {
     rows_before += counts[i];
-    tiles_before += tiles_of(counts[i]);
+    tiles_before += count_tiles(counts[i]);
   }
   const int first_row = cta_sum<kThreads>(rows_before, 0).total;
   const int first_tile = cta_sum<kThreads>(tiles_before, 0).total;
@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
     params.first_tile[expert] = first_tile;
     if (expert + 1 == params.num_experts) {
       params.first_row[expert + 1] = first_row + count;
-      params.first_tile[expert + 1] = first_tile + tiles_of(count);
+      params.first_tile[expert + 1] = first_tile + count_tiles(count);
     }
   }
   if (count == 0) return;

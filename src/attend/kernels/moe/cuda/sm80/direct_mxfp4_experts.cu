@@ -133,11 +133,11 @@ class DirectExpertsCta {
   }
 
   // Returns the output of a lane's first or second row of W.
-  __device__ __forceinline__ int output_of(int row_tile, int tile, int half) const {
+  __device__ __forceinline__ int find_output(int row_tile, int tile, int half) const {
     return (tile - row_tile * chunks_) * kOutputs + lane_ / 4 + (kGated ? 0 : half * 8);
   }
   __device__ __forceinline__ int64_t weight_row(int row_tile, int tile, int half) const {
-    const int expert = sorted_.tile(row_tile).expert, output = output_of(row_tile, tile, half);
+    const int expert = sorted_.tile(row_tile).expert, output = find_output(row_tile, tile, half);
     return expert_weight_row(layout(), expert, kGated ? half : 0, output);
   }
 
@@ -158,7 +158,7 @@ class DirectExpertsCta {
     const int columns = params_.weight.scale_columns, half_pieces = columns / 2;
     const auto* const from = static_cast<const uint8_t*>(params_.weight.scales) + low * columns;
     const int to_second = half_row_stride() == 1 ? next_.to_high * columns : 8 * columns;
-    const uint32_t to = scales_of(next_.scales);
+    const uint32_t to = load_scales(next_.scales);
     for (int i = lane_; i < 2 * half_pieces; i += 32) {
       const int half = i >= half_pieces ? 1 : 0;
       ptx::cp_async_16(to + i * 16, from + half * to_second + (i - half * half_pieces) * 16);
@@ -171,7 +171,7 @@ class DirectExpertsCta {
     return expert_weight_row(layout(), expert, kGated ? half : 0, first);
   }
   __device__ __forceinline__ static int after(int which) { return which + 1 == kScaleTiles ? 0 : which + 1; }
-  __device__ __forceinline__ uint32_t scales_of(int which) const {
+  __device__ __forceinline__ uint32_t load_scales(int which) const {
     return scales_ + which * scale_bytes(params_.in_features);
   }
   // Copies the next strip, if there is one, as one cp.async group.
@@ -228,7 +228,7 @@ class DirectExpertsCta {
   __device__ __forceinline__ void multiply_strips(bool has_x, uint32_t (&x)[kQuads], Sums& sums) {
     const uint32_t to_next = has_x ? kParts * kPartInputs * 2 : 0;
     const int columns = params_.weight.scale_columns;
-    uint32_t scales = scales_of(own_scales_) + lane_ / 4 * half_row_stride() * columns + lane_ % 4 / 2;
+    uint32_t scales = load_scales(own_scales_) + lane_ / 4 * half_row_stride() * columns + lane_ % 4 / 2;
     const uint32_t to_high = half_row_stride() == 2 ? columns : 8 * columns;
     own_scales_ = after(own_scales_);
 #pragma unroll 1
@@ -256,8 +256,8 @@ class DirectExpertsCta {
     const uint32_t codes = strips_ + stage_ * kStripBytes + lane_ / 4 * kLineBytes + lane_ % 2 * 8 +
                            ((2 * i + lane_ % 4 / 2) ^ lane_ / 4 % 4 * 2) * 16;
     const float2 low = ptx::ld_shared_8(codes), high = ptx::ld_shared_8(codes + 8 * kLineBytes);
-    const float low_scale = MxFp4Sums::scale_of(ptx::ld_shared_1(scales + 2 * i)),
-                high_scale = MxFp4Sums::scale_of(ptx::ld_shared_1(scales + to_high + 2 * i));
+    const float low_scale = MxFp4Sums::to_scale(ptx::ld_shared_1(scales + 2 * i)),
+                high_scale = MxFp4Sums::to_scale(ptx::ld_shared_1(scales + to_high + 2 * i));
     float products[kCount][4] = {};
 #pragma unroll
     for (int word = 0; word < 2; ++word) {
@@ -299,10 +299,10 @@ class DirectExpertsCta {
       if (row >= rows.num_rows) continue;
       const int pair = sorted_.row_pair(rows.first_row + row);
       if constexpr (kGated) {
-        put(pair, output_of(row_tile, tile, 0), own[i], own[i + 2], biases[0], biases[1]);
+        put(pair, find_output(row_tile, tile, 0), own[i], own[i + 2], biases[0], biases[1]);
       } else {
-        put(pair, output_of(row_tile, tile, 0), own[i], 0.0f, biases[0], biases[0]);
-        put(pair, output_of(row_tile, tile, 1), own[i + 2], 0.0f, biases[1], biases[1]);
+        put(pair, find_output(row_tile, tile, 0), own[i], 0.0f, biases[0], biases[0]);
+        put(pair, find_output(row_tile, tile, 1), own[i + 2], 0.0f, biases[1], biases[1]);
       }
     }
   }

@@ -95,7 +95,7 @@ class GroupedGemmCta {
   }
   // Returns the output of a row of W in the tile. The first half of a warp's rows is gate, the second half is
   // up.
-  __device__ int output_of(int tile_feature) const {
+  __device__ int find_output(int tile_feature) const {
     const int first = static_cast<int>(blockIdx.y) * kOutputs;
     if (!kGated) return first + tile_feature;
     constexpr int kHalf = Tile::kWarpFeatures / 2;
@@ -103,7 +103,7 @@ class GroupedGemmCta {
   }
   // Returns the index of the first element of the row of W, or -1 for none.
   __device__ int64_t weight_begin(int tile_feature) const {
-    const int output = output_of(tile_feature);
+    const int output = find_output(tile_feature);
     if (output >= params_.out_features) return -1;
     const bool up = kGated && tile_feature % Tile::kWarpFeatures >= Tile::kWarpFeatures / 2;
     return expert_weight_row(params_, tile_.expert, up ? 1 : 0, output) * params_.in_features;
@@ -167,7 +167,7 @@ class GroupedGemmCta {
 #pragma unroll
       for (int column = 0; column < 2; ++column) {
         const int output =
-            output_of(feature_warp() * Tile::kWarpFeatures + n * kPieceFeatures + 2 * (lane_ % 4) + column);
+            find_output(feature_warp() * Tile::kWarpFeatures + n * kPieceFeatures + 2 * (lane_ % 4) + column);
         if (output >= params_.out_features) continue;
 #pragma unroll
         for (int m = 0; m < Tile::kRowPieces; ++m)

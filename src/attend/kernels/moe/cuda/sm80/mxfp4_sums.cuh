@@ -70,7 +70,7 @@ struct MxFp4Sums {
 
   // Returns 2^(e - 127) like e8m0_to_float(), for exponents below 255 (NaN). A maximum replaces a comparison
   // and a select.
-  static __device__ __forceinline__ float scale_of(uint32_t exponent) {
+  static __device__ __forceinline__ float to_scale(uint32_t exponent) {
     return __uint_as_float(max(exponent << 23, 0x400000u));
   }
 };

@@ -128,8 +128,8 @@ class SingleTokenMxFp4Rows {
     float products[4] = {};
     MxFp4Sums::add_group(block.low, block.high,
                          x_row + lane % 4 * 16 + (lane / 8 == lane % 4 ? k_block * 256 : 0), products);
-    sums[0] = fmaf(products[0], MxFp4Sums::scale_of(block.low_exponent), sums[0]);
-    sums[2] = fmaf(products[2], MxFp4Sums::scale_of(block.high_exponent), sums[2]);
+    sums[0] = fmaf(products[0], MxFp4Sums::to_scale(block.low_exponent), sums[0]);
+    sums[2] = fmaf(products[2], MxFp4Sums::to_scale(block.high_exponent), sums[2]);
   }
 
  private:

@@ -44,17 +44,17 @@ struct SingleTokenShare {
 };
 inline SingleTokenShare single_token_share(int64_t top_k, int64_t in_features, int64_t out_features,
                                            int num_sms) {
-  const auto ceil_of = [](int a, int b) { return (a + b - 1) / b; };
+  const auto ceil_quotient = [](int a, int b) { return (a + b - 1) / b; };
   SingleTokenShare share{};
   share.num_tiles = static_cast<int>(out_features) / kSingleTokenTileOutputs;
   share.num_ctas = std::min(share.num_tiles, num_sms);
-  share.num_strips = ceil_of(static_cast<int>(in_features), kSingleTokenStripInputs);
-  share.num_parts = ceil_of(static_cast<int>(top_k), 2);
+  share.num_strips = ceil_quotient(static_cast<int>(in_features), kSingleTokenStripInputs);
+  share.num_parts = ceil_quotient(static_cast<int>(top_k), 2);
   share.num_slices = std::min(kSingleTokenDownWarps / share.num_parts, share.num_strips);
-  share.strips_per_warp = ceil_of(share.num_strips, share.num_slices);
+  share.strips_per_warp = ceil_quotient(share.num_strips, share.num_slices);
   const int strips = 1 + 2 * kSingleTokenDownWarps * share.strips_per_warp;
-  const int sums =
-      ceil_of(share.num_tiles, share.num_ctas) * share.num_parts * share.num_slices * kSingleTokenSumsPerTile;
+  const int sums = ceil_quotient(share.num_tiles, share.num_ctas) * share.num_parts * share.num_slices *
+                   kSingleTokenSumsPerTile;
   share.shared_bytes = strips * kSingleTokenStripInputs * 2 + sums * static_cast<int>(sizeof(float));
   return share;
 }

@@ -157,7 +157,7 @@ class SingleTokenDownCta {
     int tile = working_ ? begin_ : end_, left = num_strips;
     uint32_t x = first_x;
     float low = 0.0f, high = 0.0f;
-    float* sums = sums_of(tile, part_) + slice_ * kSumsPerTile + lane_;
+    float* sums = sums_address(tile, part_) + slice_ * kSumsPerTile + lane_;
     const int to_next_sums = share_.num_slices * share_.num_parts * kSumsPerTile;
     while (tile < end_) {
 #pragma unroll
@@ -183,24 +183,24 @@ class SingleTokenDownCta {
     for (int i = 0; i < kGroups; ++i) {
       float products[4] = {};
       MxFp4Sums::add_group(strip.low[i], strip.high[i], x + i * 16 * kPieceBytes, products);
-      low = fmaf(products[0], scale_of(strip.low_exponents, i), low);
-      high = fmaf(products[3], scale_of(strip.high_exponents, i), high);
+      low = fmaf(products[0], to_scale(strip.low_exponents, i), low);
+      high = fmaf(products[3], to_scale(strip.high_exponents, i), high);
     }
   }
   // Returns 2^(e - 127) of group 4 i + l % 4 of eight groups, of which each of four lanes has two. It is
   // subnormal for e = 0.
-  __device__ __forceinline__ static float scale_of(uint32_t exponents, int i) {
+  __device__ __forceinline__ static float to_scale(uint32_t exponents, int i) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const uint32_t two = __shfl_sync(0xffffffffu, exponents, lane / 4 * 4 + 2 * i + lane % 4 / 2);
-    return MxFp4Sums::scale_of(lane % 2 == 0 ? two & 0xffu : two >> 8);
+    return MxFp4Sums::to_scale(lane % 2 == 0 ? two & 0xffu : two >> 8);
   }
 
   // Returns the sums of the slices of a tile for two experts.
-  __device__ __forceinline__ float* sums_of(int tile, int two) const {
+  __device__ __forceinline__ float* sums_address(int tile, int two) const {
     return sums_ + ((tile - begin_) * share_.num_parts + two) * share_.num_slices * kSumsPerTile;
   }
   __device__ __forceinline__ float sum_at(int tile, int two, int row) const {
-    const uint32_t from = ptx::shared_address(sums_of(tile, two) + row * 4);
+    const uint32_t from = ptx::shared_address(sums_address(tile, two) + row * 4);
     float sum = 0.0f;
 #pragma unroll 4
     for (int slice = 0; slice < share_.num_slices; ++slice) {
@@ -282,8 +282,8 @@ class SingleTokenDownCta {
     if (params_.weights != nullptr) prefetched.weight = __ldg(params_.weights + of.pair);
     return prefetched;
   }
-  __device__ __forceinline__ float output_of(const Item& of, float sum, const Prefetched& prefetched,
-                                             bool is_first) const {
+  __device__ __forceinline__ float compute_output(const Item& of, float sum, const Prefetched& prefetched,
+                                                  bool is_first) const {
     if (!is_first) return expert_output(layout(), of.expert, of.pair, of.output, sum, 0.0f);
     return expert_output(layout(), of.pair, sum, 0.0f, [&](float& total, float&) {
       total += prefetched.bias.number(params_.epilogue.bias);
@@ -296,17 +296,18 @@ class SingleTokenDownCta {
       const Item of = item_at(item);
       if (item >= num_items()) continue;
       const int row = of.pair % 2 * kSingleTokenTileOutputs + of.own;
-      float value = output_of(of, sum_at(of.tile, of.pair / 2, row), prefetched, first == 0);
+      float value = compute_output(of, sum_at(of.tile, of.pair / 2, row), prefetched, first == 0);
       if (params_.weights != nullptr) value *= first == 0 ? prefetched.weight : params_.weights[of.pair];
       // Overwrites the first slice's sum, which no other thread reads.
-      sums_of(of.tile, of.pair / 2)[row * 4] = value;
+      sums_address(of.tile, of.pair / 2)[row * 4] = value;
     }
     __syncthreads();
     for (int i = static_cast<int>(threadIdx.x); i < num_outputs(); i += kThreads) {
       T* const out = static_cast<T*>(params_.out) + begin_ * kSingleTokenTileOutputs + i;
       float total = params_.accumulate ? float(*out) : 0.0f;
       for (int pair = 0; pair < params_.top_k; ++pair)
-        total += sums_of(begin_ + i / kSingleTokenTileOutputs,
+        total +=
+            sums_address(begin_ + i / kSingleTokenTileOutputs,
                          pair / 2)[(pair % 2 * kSingleTokenTileOutputs + i % kSingleTokenTileOutputs) * 4];
       *out = T(total);
     }

@@ -161,10 +161,10 @@ class ExpertTilesCta {
 
   __device__ __forceinline__ void consume(int warpgroup) const {
     PipelineState state;
-    int bias_of = 0;
+    int bias_buffer = 0;
     for (int i = static_cast<int>(blockIdx.x); i < num_tiles_; i += static_cast<int>(gridDim.x)) {
-      float* const bias = bias_ + bias_of * kExpertTileWeights;
-      bias_of ^= 1;
+      float* const bias = bias_ + bias_buffer * kExpertTileWeights;
+      bias_buffer ^= 1;
       const Tile tile = tile_at(i);
       load_bias(tile, bias);
       if (tile.first_row + warpgroup * 64 >= tile.end_row) {
@@ -233,20 +233,20 @@ class ExpertTilesCta {
   __device__ __forceinline__ void write(const Tile& tile, int warpgroup, const float* bias,
                                         const Accumulators& accumulators) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    const int first_of_lane =
+    const int lane_first_row =
         tile.first_row + warpgroup * 64 + static_cast<int>(threadIdx.x) / 32 % 4 * 16 + lane / 4;
     const bool odd = lane % 2 == 1;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const int row = first_of_lane + 8 * half;
+      const int row = lane_first_row + 8 * half;
       const bool given = row < tile.end_row;
       const float input_weight = given ? row_input_weight(row) : 1.0f;
       T* const to = static_cast<T*>(product_.out) + int64_t{row} * product_.out_features;
 #pragma unroll
       for (int eight = 0; eight < kOutputs / 8; eight += 2) {
         const int output = tile.first_output + (eight + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
-        const uint32_t first = pair_of<kClamped>(eight, half, input_weight, bias, accumulators),
-                       second = pair_of<kClamped>(eight + 1, half, input_weight, bias, accumulators);
+        const uint32_t first = make_pair<kClamped>(eight, half, input_weight, bias, accumulators),
+                       second = make_pair<kClamped>(eight + 1, half, input_weight, bias, accumulators);
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
         if (given && output < product_.out_features)
           *reinterpret_cast<uint2*>(to + output) = odd ? make_uint2(got, second) : make_uint2(first, got);
@@ -259,8 +259,8 @@ class ExpertTilesCta {
   }
   // Computes two neighboring outputs.
   template <bool kClamped>
-  __device__ __forceinline__ uint32_t pair_of(int eight, int half, float input_weight, const float* bias,
-                                              const Accumulators& accumulators) const {
+  __device__ __forceinline__ uint32_t make_pair(int eight, int half, float input_weight, const float* bias,
+                                                const Accumulators& accumulators) const {
     const int column = eight * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
     // Read at their use: loading all of them ahead would exceed the registers.
     const float2 shift = ptx::ld_shared_8(ptx::shared_address(bias + column));

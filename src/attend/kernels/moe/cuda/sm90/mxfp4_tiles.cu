@@ -122,10 +122,10 @@ class MxFp4TilesCta {
   // Returns the rows of x of a kind's tiles, the largest kind first. An expert's last rows are a tile of the
   // smallest kind that holds them. Tile rows past the expert's last one belong to other experts, and their
   // results are not written.
-  static __host__ __device__ constexpr int rows_of(int kind) { return kMxFp4TileRows >> kind; }
+  static __host__ __device__ constexpr int kind_rows(int kind) { return kMxFp4TileRows >> kind; }
   __device__ __forceinline__ static int num_kind_tiles(int kind, int num_rows) {
     const int rest = num_rows % kMxFp4TileRows;
-    const bool own = rest > (kind + 1 < Config::kKinds ? rows_of(kind) / 2 : 0) && rest <= rows_of(kind);
+    const bool own = rest > (kind + 1 < Config::kKinds ? kind_rows(kind) / 2 : 0) && rest <= kind_rows(kind);
     return (kind == 0 ? num_rows / kMxFp4TileRows : 0) + (own ? 1 : 0);
   }
   // Called by one warp: computes the first row tile of each expert for a kind.
@@ -187,7 +187,7 @@ class MxFp4TilesCta {
 #pragma unroll 1
     for (int kind = 0; kind < Config::kKinds; ++kind) {
       const Share share = cta_share(kind);
-      const int num_boxes = rows_of(kind) / kMxFp4BoxRows;
+      const int num_boxes = kind_rows(kind) / kMxFp4BoxRows;
       for (int i = share.begin; i < share.end; i += static_cast<int>(gridDim.x)) {
         const Tile tile = tile_at(kind, i);
 #pragma unroll 1
@@ -217,7 +217,7 @@ class MxFp4TilesCta {
     begin<pipeline_depth(kKind)>(tile);
 #pragma unroll 1
     for (int i = share.begin; i < share.end;) {
-      float sums[rows_of(kKind) / 2];
+      float sums[kind_rows(kKind) / 2];
       multiply<pipeline_depth(kKind)>(sums);
       const LateBias biases[2] = {biases_[0], biases_[1]};
       const Tile done = tile;
@@ -236,13 +236,13 @@ class MxFp4TilesCta {
     return t * 16 + w * 8 + e * 4 + hq;
   }
   // Returns the output of a lane's first or second row of W; if gated, both rows have the same output.
-  __device__ __forceinline__ int output_of(const Tile& tile, int half) const {
+  __device__ __forceinline__ int find_output(const Tile& tile, int half) const {
     const int row = lane() / 4;
     return tile.first_output + (kGated ? input_at(warp() * 8 + row) : warp() * 16 + half * 8 + row);
   }
   __device__ __forceinline__ int64_t weight_row(const Tile& tile, int half) const {
     return expert_weight_row(product_, tile.expert, kGated ? half : 0,
-                             min(output_of(tile, half), product_.out_features - 1));
+                             min(find_output(tile, half), product_.out_features - 1));
   }
 
   // Starts a tile: loads its first quantized values, and its biases.
@@ -250,9 +250,9 @@ class MxFp4TilesCta {
   __device__ __forceinline__ void begin(const Tile& tile) {
     const int64_t low = weight_row(tile, 0), high = weight_row(tile, 1);
     const int row_bytes = product_.in_features / 2, columns = product_.weight.scale_columns,
-              of_row = lane() % 4;
-    const auto* const data = static_cast<const uint8_t*>(product_.weight.data) + of_row * 8;
-    const auto* const scales = static_cast<const uint8_t*>(product_.weight.scales) + of_row / 2;
+              lane_in_row = lane() % 4;
+    const auto* const data = static_cast<const uint8_t*>(product_.weight.data) + lane_in_row * 8;
+    const auto* const scales = static_cast<const uint8_t*>(product_.weight.scales) + lane_in_row / 2;
     low_ = data + low * row_bytes;
     high_ = data + high * row_bytes;
     low_scales_ = scales + low * columns;
@@ -385,11 +385,11 @@ class MxFp4TilesCta {
 #pragma unroll
       for (int copy = 0; copy < Config::kChunkRows * kRowPieces / 128; ++copy) {
         const int piece = copy * 128 + static_cast<int>(threadIdx.x) % 128, own = piece % kRowPieces,
-                  row = piece / kRowPieces, of_tile = chunk * Config::kChunkRows + row;
+                  row = piece / kRowPieces, tile_row = chunk * Config::kChunkRows + row;
         const int output = first_output + own * 8;
-        if (of_tile < tile.num_rows && output < product_.out_features)
+        if (tile_row < tile.num_rows && output < product_.out_features)
           *reinterpret_cast<uint4*>(static_cast<T*>(product_.out) +
-                                    int64_t{tile.first_row + of_tile} * product_.out_features + output) =
+                                    int64_t{tile.first_row + tile_row} * product_.out_features + output) =
               ptx::ld_shared_16(place(to, row, own));
       }
     }

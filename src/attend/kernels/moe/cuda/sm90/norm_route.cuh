@@ -109,8 +109,8 @@ class NormRouteCta {
   // `first_weights`: norm weights of this thread's first group.
   __device__ __forceinline__ void normalize(const NormShare& share, const uint4& first_weights) const {
     const int token = share.token;
-    const int64_t first_of_token = int64_t{first_token_ + token} * num_groups();
-    const auto* const x = static_cast<const uint4*>(params_.x) + first_of_token;
+    const int64_t token_first_group = int64_t{first_token_ + token} * num_groups();
+    const auto* const x = static_cast<const uint4*>(params_.x) + token_first_group;
     if (token < num_tokens_) {
       float sum = 0.0f;
 #pragma unroll 4
@@ -142,7 +142,7 @@ class NormRouteCta {
 #pragma unroll
         for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * weights[i];
         store_16_bit_group(reinterpret_cast<T*>(row_group(token, g)), group);
-        if (own) static_cast<uint4*>(params_.normalized)[first_of_token + g] = *row_group(token, g);
+        if (own) static_cast<uint4*>(params_.normalized)[token_first_group + g] = *row_group(token, g);
       }
     }
     __syncthreads();

@@ -71,11 +71,12 @@ class CtaPlan {
     // Neither does it have positions, which a tree mask with a window would read.
     if (span.seqlen_q <= 0) return {.index = request};
     // Splits are not fixed, so a KV tile is a key tile.
-    return row_tile_of_request(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
+    return find_row_tile(params_.batch, request, span, {0, 0, span.seqlen_q - 1}, kKeyTile, request);
   }
   // Returns the partition units of a row tile, with a gap after each work tile; 0 without KV tiles.
   // `heads_per_cta`: heads of the row tile that a CTA processes.
-  __device__ static int length_of(const RowTile& tile, int heads_per_cta, const KvPartition& partition) {
+  __device__ static int partition_length(const RowTile& tile, int heads_per_cta,
+                                         const KvPartition& partition) {
     return tile.num_kv_tiles > 0 ? heads_per_cta * (tile.num_kv_tiles + partition.gap) : 0;
   }
 
@@ -165,11 +166,11 @@ class CtaPlan {
     if (begin - partition.gap <= range_begin && range_begin < next_begin - partition.gap &&
         !(single_request && threadIdx.x > 0)) {
       // Iterates backward from the last request: its tile is in registers.
-      tile.partition_offset = next_begin - length_of(tile, heads_per_cta, partition);
+      tile.partition_offset = next_begin - partition_length(tile, heads_per_cta, partition);
       while (range_begin < tile.partition_offset - partition.gap) {
         const int next_row_tile_begin = tile.partition_offset;
         tile = derive_tile(tile.index - 1);
-        tile.partition_offset = next_row_tile_begin - length_of(tile, heads_per_cta, partition);
+        tile.partition_offset = next_row_tile_begin - partition_length(tile, heads_per_cta, partition);
       }
       derived().cta = cta_start_at(plan_, header, tile, cta_range, head_in_cta);
     }
@@ -181,8 +182,8 @@ class CtaPlan {
   __device__ RowTile derive_tile_after(const RowTile& tile) const {
     RowTile next = derive_tile(tile.index + 1);
     while (next.num_kv_tiles == 0) next = derive_tile(next.index + 1);
-    next.partition_offset =
-        tile.partition_offset + length_of(tile, params_.num_kv_heads / plan_.heads_per_round, partition());
+    next.partition_offset = tile.partition_offset +
+                            partition_length(tile, params_.num_kv_heads / plan_.heads_per_round, partition());
     return next;
   }
 

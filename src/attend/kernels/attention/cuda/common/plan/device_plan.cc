@@ -12,7 +12,7 @@ namespace {
 constexpr int32_t kMaxWindowRight = 1 << 30;
 
 template <class T>
-int64_t bytes_of(int64_t count) {
+int64_t aligned_bytes(int64_t count) {
   return count * static_cast<int64_t>(sizeof(T));
 }
 
@@ -37,8 +37,8 @@ DevicePlan::DevicePlan(const AttentionPlanLimits& limits, const PlanSizes& sizes
   shape_.num_head_groups = sizes.num_head_groups;
   first_row_tile_ = attend::cuda::empty({limits_.max_reqs + 1}, DType::kI32, device);
   header_ = attend::cuda::zeros({static_cast<int64_t>(sizeof(PlanHeader))}, DType::kU8, device);
-  row_tiles_ = attend::cuda::empty({bytes_of<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
-  cta_starts_ = attend::cuda::empty({bytes_of<CtaStart>(sizes.num_cta_starts)}, DType::kU8, device);
+  row_tiles_ = attend::cuda::empty({aligned_bytes<RowTile>(sizes.num_row_tiles)}, DType::kU8, device);
+  cta_starts_ = attend::cuda::empty({aligned_bytes<CtaStart>(sizes.num_cta_starts)}, DType::kU8, device);
   partial_out_ = attend::cuda::empty({sizes.num_partial_rows(), sizes.partial_columns}, DType::kF32, device);
   partial_state_ = attend::cuda::empty({sizes.num_partial_rows(), 2}, DType::kF32, device);
   partials_done_ = attend::cuda::zeros({sizes.num_row_tiles, sizes.num_head_groups}, DType::kI32, device);
@@ -64,8 +64,8 @@ size_t DevicePlan::num_bytes(const AttentionPlanLimits& limits, const PlanSizes&
   const int64_t num_floats = sizes.num_partial_rows() * (sizes.partial_columns + 2) +
                              sizes.num_split_accumulators * sizes.accumulator_floats;
   return static_cast<size_t>((num_ints + num_floats) * int64_t{sizeof(float)} + int64_t{sizeof(PlanHeader)} +
-                             bytes_of<RowTile>(sizes.num_row_tiles) +
-                             bytes_of<CtaStart>(sizes.num_cta_starts));
+                             aligned_bytes<RowTile>(sizes.num_row_tiles) +
+                             aligned_bytes<CtaStart>(sizes.num_cta_starts));
 }
 
 void DevicePlan::take(const AttentionStep& step, const PlanShape& shape) {

@@ -67,20 +67,20 @@ ATTEND_HOST_DEVICE inline KvPartition partition_kv_tiles(const PartitionRules& r
   const auto quotient_up = [&](int32_t value, int32_t divisor) -> int32_t {
     return value <= divisor ? (value > 0 ? 1 : 0) : quotient(value + divisor - 1, divisor);
   };
-  const auto max_of = [](int32_t value, int32_t least) { return value < least ? least : value; };
+  const auto maximum = [](int32_t value, int32_t least) { return value < least ? least : value; };
   const int32_t start = rules.start_cost, num_ranges = rules.num_cta_ranges;
-  const int32_t min_range = max_of(rules.min_cta_range, 1);
+  const int32_t min_range = maximum(rules.min_cta_range, 1);
   if (work.num_work_tiles == 1) return partition_single_tile(rules, work.longest);
-  if (num_ranges == 1) return {max_of(num_partition_units(work, {1, start}), min_range), start};
-  const KvPartition uniform{max_of(quotient_up(num_partition_units(work, {1, start}), num_ranges), min_range),
-                            start};
+  if (num_ranges == 1) return {maximum(num_partition_units(work, {1, start}), min_range), start};
+  const KvPartition uniform{
+      maximum(quotient_up(num_partition_units(work, {1, start}), num_ranges), min_range), start};
   const int32_t num_work_tiles = work.num_work_tiles, longest = work.longest;
   if (num_work_tiles == 0 || int64_t{longest} * num_work_tiles != work.num_kv_tiles) return uniform;
   KvPartition aligned;
   int32_t cost;  // including the start of the range
   if (num_work_tiles <= num_ranges) {
-    aligned.cta_range = max_of(quotient_up(longest, quotient(num_ranges, num_work_tiles)), min_range);
-    if (longest <= aligned.cta_range + rules.merge_cost) aligned.cta_range = max_of(longest, min_range);
+    aligned.cta_range = maximum(quotient_up(longest, quotient(num_ranges, num_work_tiles)), min_range);
+    if (longest <= aligned.cta_range + rules.merge_cost) aligned.cta_range = maximum(longest, min_range);
     aligned.gap = quotient_up(longest, aligned.cta_range) * aligned.cta_range - longest;
     aligned.exclusive = start > 0;
     cost = aligned.cta_range + start;

@@ -28,7 +28,7 @@ __device__ RowTile make_row_tile(const PlanParams& params, int tile_idx) {
   const int row_begin = (params.first_row_tile[request + 1] - 1 - tile_idx) * params.plan.tile_rows;
   const int row_last = min(span.seqlen_q * params.group, row_begin + params.plan.tile_rows) - 1;
   const TileQueries queries = {row_begin, row_begin / params.group, row_last / params.group};
-  return row_tile_of_request(params.batch, request, span, queries, params.plan.kv_tile_keys, tile_idx);
+  return find_row_tile(params.batch, request, span, queries, params.plan.kv_tile_keys, tile_idx);
 }
 
 __global__ void __launch_bounds__(kThreads) plan_kernel(const __grid_constant__ PlanParams params) {

@@ -11,8 +11,8 @@ struct TileQueries {
 };
 
 // Returns a row tile of a request. Its position in the partition is not available yet: partition_offset is 0.
-__device__ inline RowTile row_tile_of_request(const BatchParams& batch, int request, const RequestSpan& span,
-                                              const TileQueries& queries, int kv_tile_keys, int index) {
+__device__ inline RowTile find_row_tile(const BatchParams& batch, int request, const RequestSpan& span,
+                                        const TileQueries& queries, int kv_tile_keys, int index) {
   const KeyRange keys = key_range(batch, span, queries.first_query, queries.last_query);
   const int first_kv_tile = keys.begin / kv_tile_keys;
   return {.request = request,
@@ -50,8 +50,8 @@ struct PartialResults {
 };
 
 template <bool kFixedSplits>
-__device__ PartialResults partial_results_of_tile(const PlanView& plan, const RowTile& tile, int head,
-                                                  const KvPartition& partition) {
+__device__ PartialResults find_partial_results(const PlanView& plan, const RowTile& tile, int head,
+                                               const KvPartition& partition) {
   if (kFixedSplits) {
     const int index = tile.partition_offset * plan.heads_per_round + head * tile.num_kv_tiles;
     return {.count = tile.num_kv_tiles, .first = index, .second = index + 1, .step = 1};

@@ -21,13 +21,13 @@ struct AttentionStep {
   bool has_tree_mask = false;
   bool plans_inline = false;  // the plan is for one call only, so its CTAs may derive it
 
-  int64_t max_new_tokens_of_batch() const {
+  int64_t batch_max_new_tokens() const {
     return num_tokens > 0 ? std::min(num_tokens, limits.max_tokens) : limits.max_tokens;
   }
   // Maximum new tokens of one request.
-  int64_t max_seqlen_q_of_batch() const { return std::min<int64_t>(max_seqlen_q, max_new_tokens_of_batch()); }
+  int64_t batch_max_seqlen_q() const { return std::min<int64_t>(max_seqlen_q, batch_max_new_tokens()); }
   // Maximum rows of a request and KV head.
-  int64_t most_rows() const { return max_seqlen_q_of_batch() * limits.num_q_heads / limits.num_kv_heads; }
+  int64_t most_rows() const { return batch_max_seqlen_q() * limits.num_q_heads / limits.num_kv_heads; }
 };
 
 enum class PlanKind : uint8_t {

@@ -259,7 +259,7 @@ class SingleRequestDecodeCta {
       return reinterpret_cast<uint64_t>(rows.data) + static_cast<uint64_t>(element * 2);
     };
     if (position >= end_) return {address(params_.k, 0), address(params_.v, 0)};
-    const int page = page_of(params_.index, 0, position);
+    const int page = find_page(params_.index, 0, position);
     const auto row = [&](const PagedRows& rows) {
       // Tiled kernels support only 32-bit strides.
       int64_t element = ptx::mad_wide(page, static_cast<int32_t>(rows.page_stride), 0);

@@ -116,7 +116,7 @@ class MlaConsumer {
 
   // Starts the scores of a tile part by part (third by third for converted rows) as they arrive.
   __device__ __forceinline__ void multiply_keys(Rows& rows, int tile) {
-    const int stage = stage_of_tile(tile);
+    const int stage = tile_stage(tile);
     const uint32_t parity = stage_parity(tile);
     if (uses_cp_async()) {
       for (int third = 0; third < MlaTile::kThirds; ++third)
@@ -142,7 +142,7 @@ class MlaConsumer {
   __device__ __forceinline__ void wait_for_scores(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.scores);
-    arrive_as_warp(shared_.empty(stage_of_tile(tile), MlaTile::kRopePart));
+    arrive_as_warp(shared_.empty(tile_stage(tile), MlaTile::kRopePart));
   }
 
   // Converts scores of this warpgroup's own tile, which are complete, to P, which both warpgroups multiply
@@ -185,7 +185,7 @@ class MlaConsumer {
     rows.rescale_results();
     ptx::wgmma_fence();
     rows.multiply_values(
-        p, shared_.stage(stage_of_tile(tile)) + kWarpgroup * MlaTile::kPanelsPerHalf * MlaTile::kPanelBytes);
+        p, shared_.stage(tile_stage(tile)) + kWarpgroup * MlaTile::kPanelsPerHalf * MlaTile::kPanelBytes);
   }
 
   // Waits for the product with the values of a tile; then its columns of the stage are released.
@@ -193,7 +193,7 @@ class MlaConsumer {
   __device__ __forceinline__ void end_product(Rows& rows, int tile) {
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
-    arrive_as_warp(shared_.empty(stage_of_tile(tile), MlaTile::values_part(kWarpgroup)));
+    arrive_as_warp(shared_.empty(tile_stage(tile), MlaTile::values_part(kWarpgroup)));
   }
   __device__ __forceinline__ void release_queries() { arrive_as_warp(shared_.queries_empty()); }
 
@@ -216,7 +216,7 @@ class MlaConsumer {
     MlaResults<T, kPlain>(params_.attention, work_tile, warpgroup, thread_).write(rows, sum, scale_log2_);
   }
 
-  __device__ __forceinline__ int stage_of_tile(int tile) const {
+  __device__ __forceinline__ int tile_stage(int tile) const {
     return (num_tiles_before_ + tile) % MlaTile::kStages;
   }
   __device__ __forceinline__ uint32_t stage_parity(int tile) const {

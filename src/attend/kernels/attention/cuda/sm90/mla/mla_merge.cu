@@ -71,7 +71,7 @@ class MergeCta {
                       int cta)
       : params_(params),
         rows_(params, next.tile, next.head, params.plan.tile_rows),
-        partials_(partial_results_of_tile<false>(params.plan, next.tile, next.head, partition)),
+        partials_(find_partial_results<false>(params.plan, next.tile, next.head, partition)),
         num_blocks_(mla_partial_blocks(params.head_dim_v)),
         scale_log2_(get_softmax_scale_log2(params)) {
     const int first_cta = (partials_.first - 1) / 2, num_ends = partials_.count - 1;

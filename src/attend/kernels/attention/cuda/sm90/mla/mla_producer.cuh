@@ -60,7 +60,7 @@ class MlaProducer {
       const int position = first + row;
       if (row >= kMlaKeys || position + num_rows <= keys.begin || position >= keys.end) return -1;
       // A box may start before the first key, where index entries are undefined.
-      return page_of(params_.attention.index, request, contiguous ? position : max(position, keys.begin));
+      return find_page(params_.attention.index, request, contiguous ? position : max(position, keys.begin));
     };
     int first_key = work_tile.first_key, next_page = look_up(first_key);
     for (int i = 0; i < num_tiles; ++i, first_key += kMlaKeys) {
@@ -255,7 +255,7 @@ class MlaConverter {
   __device__ __forceinline__ int look_up(const MlaWorkTile& work_tile, int tile) const {
     const int position = query_position(work_tile, tile);
     if (position < work_tile.keys.begin || position >= work_tile.keys.end) return -1;
-    return page_of(params_.index, work_tile.tile.request, position);
+    return find_page(params_.index, work_tile.tile.request, position);
   }
   __device__ __forceinline__ uint64_t row_address(const MlaWorkTile& work_tile, int page, int tile) const {
     return mla_row_address(params_, page, query_position(work_tile, tile), 1);

@@ -80,17 +80,17 @@ class VerifyMerge {
         softmax_scale_log2_(get_softmax_scale_log2(params)),
         lane_(Team::thread() % 32) {}
 
-  // `row_of(tile_row)` returns the row's OutputRow.
+  // `get_row(tile_row)` returns the row's OutputRow.
   template <class RowOf>
-  __device__ void merge(const MergeRows& share, const RowOf& row_of) const {
+  __device__ void merge(const MergeRows& share, const RowOf& get_row) const {
 #pragma unroll 1
     for (int first = share.begin + Team::thread() / 32; first < share.end; first += kWarps * kRows)
-      merge_rows(first, share.end, row_of);
+      merge_rows(first, share.end, get_row);
   }
 
  private:
   template <class RowOf>
-  __device__ void merge_rows(int first, int end, const RowOf& row_of) const {
+  __device__ void merge_rows(int first, int end, const RowOf& get_row) const {
     const PlanView& plan = params_.plan;
     const auto tile_row = [&](int i) { return first + i * kWarps; };
     const auto row_at = [&](int i, int partial) {
@@ -145,7 +145,7 @@ class VerifyMerge {
     for (int i = 0; i < kRows; ++i) {
       const float max = __shfl_sync(0xffffffffu, row_max, i * kPartials),
                   sum = __shfl_sync(0xffffffffu, row_sum, i * kPartials);
-      if (tile_row(i) < end) write(row_of(tile_row(i)), max, sum, out[i]);
+      if (tile_row(i) < end) write(get_row(tile_row(i)), max, sum, out[i]);
     }
   }
 
@@ -221,15 +221,15 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
         } else if (prefill_.box_tokens == 0) {
           ptx::fence_proxy_async();
         }
-        if constexpr (kScalesScores && !kScalesRows) score_scales_[0] = scale_of_scores(queries().stage());
+        if constexpr (kScalesScores && !kScalesRows) score_scales_[0] = score_scale(queries().stage());
       }
-      if (num_kv_tiles_of(work_tile) > 0) wait_for_keys();
+      if (count_kv_tiles(work_tile) > 0) wait_for_keys();
 
       const uint32_t q = queries_at(queries().stage());
       ScoreMask visible;
       if constexpr (Tile::kOverlapsEpilogue) {
         rows.multiply_keys(q, shared_.keys(keys_.stage()));
-        if (kKeepsKeyEnds && num_kv_tiles_of(work_tile) > 0) visible = first_tile_score_mask(work_tile);
+        if (kKeepsKeyEnds && count_kv_tiles(work_tile) > 0) visible = first_tile_score_mask(work_tile);
         ptx::wgmma_wait_group<1>();
         ptx::fence_operand(rows.out);
         if (pending_tiles > 0) {
@@ -238,10 +238,10 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           release(shared_.work_tile_empty(work_tiles_.stage() ^ 1));
         }
         ptx::wgmma_wait_group<0>();
-        pending_tiles = num_kv_tiles_of(work_tile);
+        pending_tiles = count_kv_tiles(work_tile);
       }
       if (is_end(work_tile)) break;
-      if (num_kv_tiles_of(work_tile) > 0) {
+      if (count_kv_tiles(work_tile) > 0) {
         Splits splits(shared_.splits(warpgroup_), work_tile.first_key, params_.plan.kv_tile_keys);
         if constexpr (!Tile::kOverlapsEpilogue) {
           rows.load_queries_to_registers(q);
@@ -255,7 +255,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           wait_for_values();
           ptx::wgmma_fence();
           rows.multiply_values(shared_.values(values().stage()),
-                               Tile::kFixedSplits || num_kv_tiles_of(work_tile) > 1);
+                               Tile::kFixedSplits || count_kv_tiles(work_tile) > 1);
           ptx::wgmma_wait_group<0>();
           ptx::fence_operand(rows.out);
           release_values(1);
@@ -284,7 +284,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     return ptx::warp_uniform(work_tile.num_tiles) < 0;
   }
   // Returns the number of KV tiles that this warpgroup computes.
-  __device__ __forceinline__ int num_kv_tiles_of(const PrefillWorkTile& work_tile) const {
+  __device__ __forceinline__ int count_kv_tiles(const PrefillWorkTile& work_tile) const {
     const int num_tiles = ptx::warp_uniform(work_tile.num_tiles);
     return has_rows(work_tile) ? max(num_tiles, 0) : 0;
   }
@@ -350,10 +350,10 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   // Merges this CTA's share of a work tile with keys in several CTAs. If CTAs have one work tile each,
   // they share its rows; otherwise the last CTA merges all rows.
   __device__ __forceinline__ void merge(const PrefillWorkTile& work_tile) const {
-    const KvPartition partition = partition_of_plan<Tile>(params_);
+    const KvPartition partition = plan_partition<Tile>(params_);
     const WorkTileRows rows = work_tile_rows(work_tile);
     const PartialResults partials =
-        partial_results_of_tile<false>(params_.plan, work_tile.tile, work_tile.head, partition);
+        find_partial_results<false>(params_.plan, work_tile.tile, work_tile.head, partition);
     int32_t* const state =
         params_.plan.partials_done + work_tile.tile.index * params_.num_kv_heads + work_tile.head;
     SplitKvBarrier kv_barrier(state, partials.count, rows.num_rows, params_.plan.barrier_timeout_clocks);
@@ -516,14 +516,14 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   }
 
   // Returns the factor of scores of a stage's queries, applied in the softmax or before the logit cap.
-  __device__ __forceinline__ float scale_of_scores(int stage) const {
+  __device__ __forceinline__ float score_scale(int stage) const {
     const float scale = kScalesInSoftmax ? prefill_.softmax_scale_log2 : 1.0f;
     if constexpr (Tile::kHasHeadDescales) return scale * shared_.descales(stage).scores;
     return scale;
   }
   // Converts the queries of the work tile to f16.
   __device__ __forceinline__ void convert_queries(int stage) {
-    const float scale = scale_of_scores(stage);
+    const float scale = score_scale(stage);
     const RowScales from_f16 = queries_to_f16<Tile>(queries_at(stage));
 #pragma unroll
     for (int half = 0; half < 2; ++half) score_scales_[half] = from_f16[half] * scale;

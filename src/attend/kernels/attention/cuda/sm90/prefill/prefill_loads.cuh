@@ -66,7 +66,7 @@ __device__ int num_planned_tokens(const AttentionParams& params) {
 
 // Returns the KV partition of a streamed plan, after num_planned_tokens().
 template <class Tile>
-__device__ KvPartition partition_of_plan(const AttentionParams& params) {
+__device__ KvPartition plan_partition(const AttentionParams& params) {
   if constexpr (Tile::kSupportsInlinePlan)
     if (params.plan.inline_plan) return InlinePlan<Tile>::derived_start().header.partition;
   return params.plan.header->partition;
@@ -457,8 +457,8 @@ class PrefillProducer {
       const int position = first_key + first_row;
       if (first_row >= kKeysPerTile || position >= end || position + box_rows <= begin) return -1;
       // A box may begin before the first key, where page indices are undefined.
-      return page_of(params_.attention.index, work_tile.tile.request,
-                     contiguous ? position : max(position, begin));
+      return find_page(params_.attention.index, work_tile.tile.request,
+                       contiguous ? position : max(position, begin));
     };
     int first_key = work_tile.first_key, next_page = look_up(first_key);
     for (int i = 0; i < num_tiles; ++i) {
@@ -517,7 +517,7 @@ class PrefillProducer {
       for (int r = 0; r < kRowsPerLane; ++r) {
         const int position = first + r * 32 + lane_;
         const bool needed = position >= work_tile.tile.kv_begin && position < work_tile.tile.kv_end;
-        next_pages[r] = needed ? page_of(params_.attention.index, work_tile.tile.request, position) : -1;
+        next_pages[r] = needed ? find_page(params_.attention.index, work_tile.tile.request, position) : -1;
       }
     };
     look_up(first_key);

@@ -67,7 +67,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   __device__ __forceinline__ void load_queries_to_registers(uint32_t q) {
     if constexpr (kQueriesInRegisters) {
       constexpr int kStepsPerPanel = kPanelColumns / 16;
-      const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
+      const int lane = ptx::lane(), row = ptx::warp_in_warpgroup() * 16 + lane % 16;
 #pragma unroll
       for (int i = 0; i < kQuerySteps; ++i)
         ptx::ldmatrix_x4(queries[i], q + i / kStepsPerPanel * Tile::kQueryPanelBytes +
@@ -116,7 +116,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   __device__ __forceinline__ void begin(const Scales& scales) {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      row_max[half] = quad_max(max_of(half));
+      row_max[half] = quad_max(thread_max(half));
       row_sum[half] = 0.0f;
       rescale[half] = 0.0f;
       shifts[half] = row_max[half] == -INFINITY ? Softmax::kNoMaxShift
@@ -196,7 +196,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   }
   // Computes P from scores again, relative to their max if P has overflowed. Returns the sum of P.
   __device__ __forceinline__ float exponentiate_again(int half, float scale) {
-    const float new_max = quad_max(max_of(half));
+    const float new_max = quad_max(thread_max(half));
     if (rescale[half] == 0.0f) raise_max_to(half, new_max, scale);
     float sums[2] = {};
 #pragma unroll
@@ -212,7 +212,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // Scales P of a row with a sum above kMaxSum, and this sum, to the max of P.
   __device__ __forceinline__ void scale_p(int half, float scale, float& tile_sum) {
     const bool raises = quad_max(tile_sum) > kMaxSum;
-    const float maximum = quad_max(max_of(half));
+    const float maximum = quad_max(thread_max(half));
     float p_scale = 1.0f;
     if (raises) {
       raise_max_to(half, row_max[half] + __fdividef(__log2f(maximum) - kOffset, scale), scale);
@@ -224,7 +224,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
 #pragma unroll
       for (int i = 0; i < 2; ++i) scores[4 * n + 2 * half + i] *= p_scale;
   }
-  __device__ __forceinline__ float max_of(int half) const {
+  __device__ __forceinline__ float thread_max(int half) const {
     float maximum = -INFINITY;
 #pragma unroll
     for (int n = 0; n < kKeys / 8; ++n)
@@ -241,7 +241,7 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
   // Computes the scores of multiply_keys() with mma.sync: each warp computes its own rows.
   __device__ __forceinline__ void multiply_keys_by_warp(uint32_t q, uint32_t k) {
     constexpr int kStepsPerPanel = kPanelColumns / 16;
-    const int lane = ptx::lane(), row = ptx::warp_of_warpgroup() * 16 + lane % 16;
+    const int lane = ptx::lane(), row = ptx::warp_in_warpgroup() * 16 + lane % 16;
     const int key = lane / 16 * 8 + lane % 8;
 #pragma unroll
     for (float& score : scores) score = 0.0f;
@@ -327,7 +327,7 @@ __device__ __forceinline__ RowScales queries_to_f16(uint32_t q) {
   RowScales from_f16;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = ptx::warp_of_warpgroup() * 16 + lane / 4 + 8 * half;
+    const int row = ptx::warp_in_warpgroup() * 16 + lane / 4 + 8 * half;
     const uint32_t at[2] = {q + swizzled(row, lane % 4 + row % 2 * 4),
                             q + swizzled(row, lane % 4 + 4 - row % 2 * 4)};
     const auto address = [&](int piece) { return at[piece % 2] + piece / 2 * Tile::kQueryPanelBytes; };
@@ -476,7 +476,7 @@ class PrefillEpilogue : PrefillResults {
     for (int half = 0; half < 2; ++half)
       scales[half] = load_head_scale(rows, half, softmax_scale_log2) * scale_;
     // Lane l passes the address of row l % 16 of a group of eight columns, or of the next group.
-    const int row = ptx::warp_of_warpgroup() * 16 + lane_ % 16;
+    const int row = ptx::warp_in_warpgroup() * 16 + lane_ % 16;
 #pragma unroll
     for (int n = 0; n < kGroups; n += 2) {
       uint32_t words[4];

@@ -138,7 +138,7 @@ struct PrefillSoftmax {
 // Returns the calling thread's first row in the work tile. `warpgroup`: consumer index.
 template <class Tile>
 __device__ __forceinline__ int prefill_row(int warpgroup) {
-  return warpgroup * Tile::kConsumerRows + ptx::warp_of_warpgroup() * 16 + ptx::lane() / 4;
+  return warpgroup * Tile::kConsumerRows + ptx::warp_in_warpgroup() * 16 + ptx::lane() / 4;
 }
 
 // Lane l of the four lanes of a row receives word l of each.

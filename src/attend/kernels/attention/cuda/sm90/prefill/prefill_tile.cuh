@@ -245,8 +245,8 @@ class PrefillRowProducer {
     const int num_tiles = work_tile.num_tiles, begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
     const AttentionParams& params = params_.attention;
     const PageLookup lookup(params.index, work_tile.tile.request);
-    const char* const keys = piece_of(params.k, work_tile.head);
-    const char* const values = piece_of(params.v, work_tile.head);
+    const char* const keys = piece_address(params.k, work_tile.head);
+    const char* const values = piece_address(params.v, work_tile.head);
     int next_entries[kRowsPerLane], pages[kRowsPerLane];
     const auto look_up = [&](int first_key) {
       int positions[kRowsPerLane];
@@ -265,7 +265,7 @@ class PrefillRowProducer {
       int key_pages[kRowsPerLane];
       if (i < num_tiles) {
 #pragma unroll
-        for (int r = 0; r < kRowsPerLane; ++r) key_pages[r] = lookup.page_of(next_entries[r]);
+        for (int r = 0; r < kRowsPerLane; ++r) key_pages[r] = lookup.find_page(next_entries[r]);
         if (i + 1 < num_tiles) look_up(first_key + kKeys);
         copy<Tile::kQkPanels>(key_pages, params_.key_rows, keys, shared_.keys_empty(keys_.stage),
                               keys_.parity, shared_.keys(keys_.stage), params.head_dim_qk, first_key,
@@ -286,7 +286,7 @@ class PrefillRowProducer {
   }
 
   // Returns the address of this lane's 16 bytes of a head's row at offset 0.
-  __device__ const char* piece_of(const PagedRows& rows, int head) const {
+  __device__ const char* piece_address(const PagedRows& rows, int head) const {
     const char* const row = static_cast<const char*>(rows.data) + kElementBytes * (rows.head_stride * head);
     // The compiler would repeat a plain addition for each row.
     return reinterpret_cast<const char*>(ptx::mad_wide(lane_ % 8, 16, reinterpret_cast<int64_t>(row)));

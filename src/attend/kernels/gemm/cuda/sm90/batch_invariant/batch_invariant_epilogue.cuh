@@ -77,7 +77,7 @@ class BatchInvariantEpilogue {
   }
 
   // Returns the address of this lane's group of the row, or of the row eight below.
-  __device__ __forceinline__ uint4* place_of(int group, int high) const {
+  __device__ __forceinline__ uint4* staging_address(int group, int high) const {
     const int row = row_ + 8 * high, feature = group_feature(group);
     if (row >= params_.num_rows || group >= num_groups() || feature >= params_.out_features) return nullptr;
     return reinterpret_cast<uint4*>(static_cast<uint16_t*>(params_.out) + row * params_.out_stride + feature);
@@ -89,7 +89,7 @@ class BatchInvariantEpilogue {
     const auto load = [&](int quad) {
 #pragma unroll
       for (int high = 0; high < 2; ++high)
-        if (const uint4* const from = place_of(4 * quad + lane_ % 4, high); from != nullptr)
+        if (const uint4* const from = staging_address(4 * quad + lane_ % 4, high); from != nullptr)
           before[quad][high] = *from;
     };
     if (params_.accumulate) {
@@ -114,7 +114,7 @@ class BatchInvariantEpilogue {
           words[i] = packed(pair);
         }
         transpose(words);
-        uint4* const to = place_of(4 * quad + lane_ % 4, high);
+        uint4* const to = staging_address(4 * quad + lane_ % 4, high);
         if (to != nullptr) *to = make_uint4(words[0], words[1], words[2], words[3]);
       }
       if (quad + 2 < kColumnQuads && params_.accumulate) load(quad + 2);

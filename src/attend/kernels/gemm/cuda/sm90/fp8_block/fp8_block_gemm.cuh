@@ -243,8 +243,8 @@ class Fp8BlockGemmCta {
 #pragma unroll
       for (int eight = 0; eight < kFp8TileOuts / 8; eight += 2) {
         const int out = first_out + (eight + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
-        const uint32_t first = pair_of(sums + 4 * eight + 2 * half),
-                       second = pair_of(sums + 4 * eight + 4 + 2 * half);
+        const uint32_t first = load_pair(sums + 4 * eight + 2 * half),
+                       second = load_pair(sums + 4 * eight + 4 + 2 * half);
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
         if (given && out < params_.out_features)
           *reinterpret_cast<uint2*>(to + out) = odd ? make_uint2(got, second) : make_uint2(first, got);
@@ -265,7 +265,7 @@ class Fp8BlockGemmCta {
     }
   }
 
-  __device__ __forceinline__ static uint32_t pair_of(const float* sums) {
+  __device__ __forceinline__ static uint32_t load_pair(const float* sums) {
     const T pair[2] = {T(sums[0]), T(sums[1])};
     return *reinterpret_cast<const uint32_t*>(pair);
   }

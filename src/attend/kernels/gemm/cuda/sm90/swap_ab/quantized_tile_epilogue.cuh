@@ -46,18 +46,18 @@ class QuantizedTileEpilogue {
   __device__ __forceinline__ void exchange_and_write(int tile, const Accumulators& accumulators,
                                                      bool is_last) {
     look_up();
-    const RowFactors of_rows{tile_factors(tile), tile_biases(tile)};
+    const RowFactors row_factors{tile_factors(tile), tile_biases(tile)};
     if (cluster_size_ == 1) {
       __syncwarp();  // the previous tile has been read
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
-        stage(group, of_rows,
+        stage(group, row_factors,
               make_float4(accumulators[4 * group], accumulators[4 * group + 1], accumulators[4 * group + 2],
                           accumulators[4 * group + 3]));
     } else {
       send(accumulators);
       ptx::mbarrier_wait_cluster(pipeline_.partials_full(), parity_);
-      add_and_stage(of_rows);
+      add_and_stage(row_factors);
     }
     __syncwarp();
     write(tile);
@@ -143,7 +143,7 @@ class QuantizedTileEpilogue {
     __syncwarp();
   }
 
-  __device__ __forceinline__ void add_and_stage(const RowFactors& of_rows) const {
+  __device__ __forceinline__ void add_and_stage(const RowFactors& row_factors) const {
     float4 sums[kMaxCtaGroups] = {};
 #pragma unroll 1
     for (int rank = 0; rank < cluster_size_; ++rank)
@@ -159,7 +159,7 @@ class QuantizedTileEpilogue {
     __syncwarp();  // the chunks of rank 0 are free
 #pragma unroll
     for (int group = 0; group < kMaxCtaGroups; ++group)
-      if (group < num_cta_groups()) stage(group, of_rows, sums[group]);
+      if (group < num_cta_groups()) stage(group, row_factors, sums[group]);
   }
 
   // Returns the address of eight features of a token. A chunk has a line of 128 bytes for two tokens.
@@ -169,10 +169,10 @@ class QuantizedTileEpilogue {
   }
 
   // Stores four results of a lane at the addresses that write() reads.
-  __device__ __forceinline__ void stage(int group, const RowFactors& of_rows, const float4& sums) const {
+  __device__ __forceinline__ void stage(int group, const RowFactors& row_factors, const float4& sums) const {
     const int line = lane() % 4, feature = lane() / 4 * 4;
     // Factors and biases of the two rows.
-    const auto& [factors, biases] = of_rows;
+    const auto& [factors, biases] = row_factors;
     const float2 low{fmaf(sums.x, factors.x, biases.x), fmaf(sums.y, factors.x, biases.x)},
         high{fmaf(sums.z, factors.y, biases.y), fmaf(sums.w, factors.y, biases.y)};
     if (params_.gated) {

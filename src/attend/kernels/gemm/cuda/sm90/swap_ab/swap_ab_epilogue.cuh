@@ -88,7 +88,7 @@ class SwapAbEpilogue {
     if (params_.cluster_size == 1 && !has_rows()) return num_subtiles();
     return (warp_ << params_.cluster_shift) + pipeline_.range.rank;
   }
-  __device__ __forceinline__ Origin origin_of(int tile, int subtile) const {
+  __device__ __forceinline__ Origin find_origin(int tile, int subtile) const {
     const int column = subtile / params_.tile_pairs, pair = subtile - column * params_.tile_pairs;
     return {.row = (tile * params_.tile_pairs + pair) * kPairRows, .token = column * 16};
   }
@@ -153,7 +153,7 @@ class SwapAbEpilogue {
         accumulators[half * 4 + 2] += __uint_as_float(bits.z);
         accumulators[half * 4 + 3] += __uint_as_float(bits.w);
       }
-    const Origin origin = origin_of(tile, subtile);
+    const Origin origin = find_origin(tile, subtile);
     if (params_.norm.partial_squares != nullptr)
 #pragma unroll
       for (int i = 0; i < kFloatsPerLane; ++i) accumulators[i] *= scales_[origin.token + lane_token(i)];
@@ -240,7 +240,7 @@ class SwapAbEpilogue {
   }
   __device__ __forceinline__ Prefetched load_prefetched(int tile, int subtile) const {
     Prefetched prefetched{};
-    const Origin origin = origin_of(tile, subtile);
+    const Origin origin = find_origin(tile, subtile);
     const int token = origin.token + lane_ / 2, feature = origin.row + lane_ % 2 * 8;
     if (params_.gated || !is_out(token, feature)) return prefetched;
     if (prefetches_out()) prefetched.before = load_16_bytes(params_.out, out_at(token, feature));

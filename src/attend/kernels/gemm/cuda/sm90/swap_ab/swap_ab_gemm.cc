@@ -31,7 +31,7 @@ struct DeviceClusters {
     const attend::cuda::DeviceScope scope(device);
     for (const int size : kScaledClusterSizes) num_clusters[static_cast<size_t>(size)] = max_clusters(size);
   }
-  int clusters_of_size(int size) const { return num_clusters[static_cast<size_t>(size)]; }
+  int num_clusters_with_size(int size) const { return num_clusters[static_cast<size_t>(size)]; }
 };
 
 const DeviceClusters& device_clusters(Device device) {
@@ -111,7 +111,7 @@ NextNorm next_norm(const InputNorm* norm) {
 }
 
 // Returns the norm restricted to rows [first, last).
-InputNorm rows_of(InputNorm norm, int64_t first, int64_t last) {
+InputNorm slice_rows(InputNorm norm, int64_t first, int64_t last) {
   if (norm.weight.empty()) return norm;
   norm.normalized = norm.normalized.slice(0, first, last);
   norm.partial_squares = norm.partial_squares.slice(0, first, last);
@@ -131,9 +131,9 @@ SwapAbGemmShape shape_for(int64_t num_weight_rows, int64_t num_k_blocks, const D
   for (int tile_pairs = 1; tile_pairs <= kMaxPairs; ++tile_pairs)
     for (const int cluster_size : kClusterSizes) {
       if (cluster_size > std::min<int64_t>(num_k_blocks, kMinColumns * tile_pairs)) continue;
-      if (device.clusters_of_size(cluster_size) == 0) continue;
+      if (device.num_clusters_with_size(cluster_size) == 0) continue;
       const int num_tiles = num_parts(num_weight_rows, tile_pairs * kPairRows);
-      const int num_waves = num_parts(num_tiles, device.clusters_of_size(cluster_size));
+      const int num_waves = num_parts(num_tiles, device.num_clusters_with_size(cluster_size));
       const int num_clusters = num_parts(num_tiles, num_waves);
       const double k_block_microseconds =
           std::max(kBlockMicroseconds + kPairMicroseconds * tile_pairs,
@@ -160,9 +160,9 @@ SwapAbGemmShape scaled_shape_for(int64_t num_weight_rows, int64_t num_k_blocks, 
   int64_t best_cycles = 0;
   for (const int tiles : {1, 2})
     for (const int cluster_size : kScaledClusterSizes) {
-      if (cluster_size > num_k_blocks || device.clusters_of_size(cluster_size) == 0) continue;
+      if (cluster_size > num_k_blocks || device.num_clusters_with_size(cluster_size) == 0) continue;
       const int num_tiles = num_parts(num_weight_rows, tiles * kTileRows);
-      const int num_waves = num_parts(num_tiles, device.clusters_of_size(cluster_size));
+      const int num_waves = num_parts(num_tiles, device.num_clusters_with_size(cluster_size));
       const int64_t blocks = num_parts(num_k_blocks, cluster_size);
       const int64_t cycles = num_waves * (blocks * (tiles == 1 ? one_tile_block : two_tiles_block) +
                                           tiles * (cluster_size == 1 ? kTileEnd : kSharedTileEnd));
@@ -242,11 +242,11 @@ bool swap_ab_gemm(const LinearArgs& args, bool gated, const SwapAbGemmShape& sha
   const int64_t max_rows = max_launch_rows(args);
   for (int64_t first = 0; first < num_rows; first += max_rows) {
     const int64_t last = std::min(first + max_rows, num_rows);
-    InputNorm next = defers ? rows_of(*args.next_norm, first, last) : InputNorm{};
+    InputNorm next = defers ? slice_rows(*args.next_norm, first, last) : InputNorm{};
     LinearArgs rows = args;
     rows.x = args.x.slice(0, first, last);
     rows.out = args.out.slice(0, first, last);
-    rows.norm = rows_of(args.norm, first, last);
+    rows.norm = slice_rows(args.norm, first, last);
     rows.next_norm = defers ? &next : nullptr;
     launch(rows, gated, shape, stream);
   }

@@ -118,7 +118,7 @@ class QuantizedConsumer {
       else
         dequantize(2 * group + 2, groups.zero[group + 1 < kGroups ? group + 1 : 0], even);
       keep(even);  // finishes while `odd` is multiplied, not after the wait for it
-      const float scale[2] = {scale_of(groups.scale_bits[group][0]), scale_of(groups.scale_bits[group][1])};
+      const float scale[2] = {to_scale(groups.scale_bits[group][0]), to_scale(groups.scale_bits[group][1])};
       ptx::wgmma_wait_group<0>();
       ptx::fence_operand(part);
       release_tokens();
@@ -134,9 +134,9 @@ class QuantizedConsumer {
     const int num_rows = params.gated ? 2 * params.out_features : params.out_features;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int of_weight = params.gated ? pair * kPairRows / 2 + row + i * params.out_features
-                                         : pair * kPairRows + row + 8 * i;
-      scales_[i] = row_scales_begin(weight_, min(of_weight, num_rows - 1));
+      const int weight_row = params.gated ? pair * kPairRows / 2 + row + i * params.out_features
+                                          : pair * kPairRows + row + 8 * i;
+      scales_[i] = row_scales_begin(weight_, min(weight_row, num_rows - 1));
     }
   }
 
@@ -162,7 +162,7 @@ class QuantizedConsumer {
     }
     return loaded;
   }
-  __device__ __forceinline__ float scale_of(uint32_t bits) const {
+  __device__ __forceinline__ float to_scale(uint32_t bits) const {
     if (!QuantizedBlock<kFormat>::kFourBits || weight_.scale_element == Element::kF32)
       return __uint_as_float(bits);
     if (weight_.scale_element == Element::kBF16) return __uint_as_float(bits << 16);

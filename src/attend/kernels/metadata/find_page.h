@@ -1,4 +1,4 @@
-// page_of(): the page of a position, by a KvIndex, on either device.
+// find_page(): the page of a position, by a KvIndex, on either device.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ ATTEND_HOST_DEVICE inline int page_shift(int32_t page_size) {
 }
 
 // Returns the page of position `p` of request `r`, with the formulas above.
-ATTEND_HOST_DEVICE inline int32_t page_of(const KvIndex& index, int r, int32_t p) {
+ATTEND_HOST_DEVICE inline int32_t find_page(const KvIndex& index, int r, int32_t p) {
   switch (index.kind) {
     case KvIndexKind::kRequestRows: {
       const int32_t first = p & ~(index.page_size - 1);

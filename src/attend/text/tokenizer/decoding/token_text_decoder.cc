@@ -1,4 +1,4 @@
-#include "attend/text/tokenizer/decoding/token_speller.h"
+#include "attend/text/tokenizer/decoding/token_text_decoder.h"
 
 #include <algorithm>
 #include <utility>
@@ -65,11 +65,11 @@ class Characters {
 
 }  // namespace tokenizer
 
-struct TokenSpeller::Impl {
+struct TokenTextDecoder::Impl {
   Impl(std::shared_ptr<const Tokenizer::Impl> parts, bool skip_special_tokens)
       : tokenizer(std::move(parts)), skip(skip_special_tokens), reader(*tokenizer->decoder) {}
 
-  std::string bytes_of(const std::string& token) const {
+  std::string token_bytes(const std::string& token) const {
     if (first.size() >= kNumFirstTokens) return reader.added_to_text(token);
     if (std::optional<std::string> bytes = reader.spelled(token)) return *bytes;
     std::vector<const std::string*> tokens = first;
@@ -85,7 +85,7 @@ struct TokenSpeller::Impl {
   }
 
   void append(const std::string& token) {
-    characters.append(bytes_of(token), reader.is_byte_token(token));
+    characters.append(token_bytes(token), reader.is_byte_token(token));
     if (first.size() < kNumFirstTokens) first.push_back(&token);
   }
 
@@ -96,19 +96,19 @@ struct TokenSpeller::Impl {
   tokenizer::Characters characters;
 };
 
-TokenSpeller::TokenSpeller(const Tokenizer& tokenizer, bool skip_special_tokens)
+TokenTextDecoder::TokenTextDecoder(const Tokenizer& tokenizer, bool skip_special_tokens)
     : impl_(std::make_unique<Impl>(tokenizer.impl_, skip_special_tokens)) {}
-TokenSpeller::~TokenSpeller() = default;
-TokenSpeller::TokenSpeller(TokenSpeller&&) noexcept = default;
-TokenSpeller& TokenSpeller::operator=(TokenSpeller&&) noexcept = default;
+TokenTextDecoder::~TokenTextDecoder() = default;
+TokenTextDecoder::TokenTextDecoder(TokenTextDecoder&&) noexcept = default;
+TokenTextDecoder& TokenTextDecoder::operator=(TokenTextDecoder&&) noexcept = default;
 
-void TokenSpeller::follow(std::span<const int32_t> prompt) {
+void TokenTextDecoder::set_prompt(std::span<const int32_t> prompt) {
   for (const std::string* token : impl_->tokenizer->left_context(prompt, impl_->skip)) impl_->append(*token);
 }
 
-TokenSpelling TokenSpeller::spell(int32_t id) const {
+TokenText TokenTextDecoder::decode(int32_t id) const {
   if (const std::string* token = impl_->tokenizer->decodable(id, impl_->skip)) {
-    std::string bytes = impl_->bytes_of(*token);
+    std::string bytes = impl_->token_bytes(*token);
     std::string text =
         tokenizer::Characters(impl_->characters).append(bytes, impl_->reader.is_byte_token(*token));
     return {std::move(text), std::move(bytes), true};
@@ -118,12 +118,12 @@ TokenSpelling TokenSpeller::spell(int32_t id) const {
   return {*hidden->spelling, *hidden->spelling, false};
 }
 
-TokenSpelling TokenSpeller::push(int32_t id) {
-  TokenSpelling spelling = spell(id);
-  if (spelling.is_in_text) impl_->append(*impl_->tokenizer->decodable(id, impl_->skip));
-  return spelling;
+TokenText TokenTextDecoder::push(int32_t id) {
+  TokenText token_text = decode(id);
+  if (token_text.is_in_text) impl_->append(*impl_->tokenizer->decodable(id, impl_->skip));
+  return token_text;
 }
 
-std::string TokenSpeller::flush() { return impl_->characters.finish(); }
+std::string TokenTextDecoder::flush() { return impl_->characters.finish(); }
 
 }  // namespace attend
