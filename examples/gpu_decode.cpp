@@ -27,7 +27,7 @@ constexpr int kNumQHeads = 8, kNumKvHeads = 2, kHeadDim = 128;
 constexpr int kPageSize = 16;
 constexpr int kPagesPerSequence = 32;
 constexpr int kNumPages = kNumSequences * kPagesPerSequence;
-// Outputs are averages of values around 1, in bfloat16, whose spacing there is 2^-7 (2^-6 above 2).
+// Outputs are averages of values around 1, in bfloat16, which has a spacing of 2^-7 there (2^-6 above 2).
 constexpr float kTolerance = 0.05f;
 
 using Halves = std::vector<BF16>;

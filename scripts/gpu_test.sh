@@ -64,7 +64,7 @@ sanitized=(
   "m    kernels_cuda_test Each/CudaStep.*ForAllLengths/Decode:Each/CudaStep.*ForAllLengths/VerifyOfManyHeads:Each/CudaStep.*ForAllLengths/Latent"
   "m    kernels_cuda_test CudaPrefixReady.*:CudaInlinePlan.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
-  # MLA and verify, whose CTAs share work tiles; experts in mxfp4, direct and tiled.
+  # MLA and verify, in which CTAs share work tiles; experts in mxfp4, direct and tiled.
   "mi   kernels_cuda_test Each/CudaStep.*AHundredTimes/Latent*:Each/CudaStep.*AHundredTimes/Verify*:CudaMla.HasTheSameBits*"
   "mi   moe_test          *MxFp4MatchesFloat64*"
   # Store, merge, arrays of a batch, rows for other interfaces.
@@ -81,7 +81,7 @@ sanitized=(
   "ms   dense_gpu_test    Each/Sm90SwapAbGemmOfHeight.*/7:Each/QkvOfHeads.*/4"
   # Quantized weights: 8 bits with wgmma, 4 bits with few rows; fp8 by fp8.
   "mi   dense_gpu_test    Sm90SwapAbQuantized.AddToExistingOutput:Sm90SwapAbQuantized.ApplyGate:SkinnyQuantized.NormalizeInputs:Sm90ScaledQuantized.ApplyGate"
-  # Deferred norms; the gated-MLP GEMM, whose pairs of CTAs share x and weights.
+  # Deferred norms; the gated-MLP GEMM, in which pairs of CTAs share x and weights.
   "msi  dense_gpu_test    Sm90Gemv.MatchesFloat64WithBiasAndExistingOutput*"
   "ms   dense_gpu_test    Sm90DeferredNorm.StoresResidual*:Sm90GatedMlpGemm.WritesOnlyItsColumnsOfAWiderTensor*"
   # Other operations of a layer; rows and heads that are loaded in groups, and others.

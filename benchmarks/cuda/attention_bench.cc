@@ -2,7 +2,8 @@
 // run. Prefill cases print TFLOP/s, to be compared with torch_sdpa.py in the same session. Kernels run in
 // CUDA graphs; K/V of short cases rotate through a pool larger than L2.
 //
-//   cuda_attention_bench [words...]   only cases whose name contains one of the words, or equals it (=NAME)
+//   cuda_attention_bench [words...]   only cases with a name that contains one of the words, or equals it
+//   (=NAME)
 //
 // Attention is timed with an existing plan; short cases also with a plan for each call.
 #include <algorithm>

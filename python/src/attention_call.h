@@ -98,7 +98,7 @@ class Workspace {
   // Derives missing lengths and, if the call has keys, their positions; appends new keys in the same launch;
   // then plans.
   void plan(const AttentionCall& call, Stream& stream);
-  // Runs plan() and attend() of a call whose plan is not shared.
+  // Runs plan() and attend() of a call with a plan that is not shared.
   void plan_and_attend(const AttentionCall& call, Stream& stream);
   // Derives positions of keys and appends new ones, for a call that was planned without its keys.
   void place_keys(const AttentionCall& call, Stream& stream);

@@ -142,7 +142,7 @@ int Workspaces::num_workers(int64_t most, Device device) {
 
 void Workspaces::give_constants(AttentionCall& call, Device device) {
   const kernels::BatchSource& source = call.source;
-  // Requests that are split into two, or whose keys start anywhere, have no constant arrays.
+  // Requests that are split into two, or have keys that start anywhere, have no constant arrays.
   if (source.seqused_q != nullptr) return;
   if (call.cu_seqlen_q.empty())
     call.cu_seqlen_q = progression(0, call.max_seqlen_q, source.num_reqs + 1, device);

@@ -80,9 +80,9 @@ class PlantedFaults : public testing::Test {
 
   std::map<int32_t, Answer> run(const Fault& fault) {
     std::map<int32_t, Answer> answers;
-    const auto listen = [&](int32_t who, const std::function<void(int)>& then) {
-      return [&answers, who, then](const RequestOutput& output) {
-        Answer& answer = answers[who];
+    const auto listen = [&](int32_t request, const std::function<void(int)>& then) {
+      return [&answers, request, then](const RequestOutput& output) {
+        Answer& answer = answers[request];
         answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
         if (output.finished()) answer.ends.push_back(output.finish_reason);
         if (then && !output.token_ids.empty()) then(static_cast<int>(answer.tokens.size()));
@@ -109,17 +109,17 @@ class PlantedFaults : public testing::Test {
     return answers;
   }
 
-  // All requests except `who` match the run without faults. `who` ended once, with `reason` or before the
-  // fault.
+  // All requests except `request` match the run without faults. `request` ended once, with `reason` or before
+  // the fault.
   static void expect_one_ended(const std::map<int32_t, Answer>& without_fault,
-                               std::map<int32_t, Answer> answers, int32_t who, FinishReason reason) {
-    const Answer& whole = without_fault.at(who);
-    const Answer ended = answers.at(who);
+                               std::map<int32_t, Answer> answers, int32_t request, FinishReason reason) {
+    const Answer& whole = without_fault.at(request);
+    const Answer ended = answers.at(request);
     ASSERT_EQ(ended.ends.size(), 1u);
     EXPECT_TRUE(ended.ends == whole.ends || ended.ends[0] == reason);
     ASSERT_LE(ended.tokens.size(), whole.tokens.size());
     EXPECT_TRUE(std::equal(ended.tokens.begin(), ended.tokens.end(), whole.tokens.begin()));
-    answers[who] = whole;
+    answers[request] = whole;
     EXPECT_EQ(answers, without_fault);
   }
 
@@ -134,19 +134,19 @@ TEST_F(PlantedFaults, AbortByAnotherThreadAtAnyPointEndsOneRequest) {
   const auto without_fault = run({});
   ASSERT_GT(engine_.metrics().num_preemptions, 0) << "the victim was not preempted";
   int num_aborted_before_tokens = 0, num_aborted_within = 0;
-  for (const int32_t who : {kVictim, kWaiting})
+  for (const int32_t request : {kVictim, kWaiting})
     for (int point = 1; point < kUnaffectedTokens; point += 3) {
       const auto abort_at = [&](int num_outputs) {
         if (num_outputs != point) return;
-        std::thread([&] { engine_.abort(who == kVictim ? victim_id() : waiting_id()); }).join();
+        std::thread([&] { engine_.abort(request == kVictim ? victim_id() : waiting_id()); }).join();
       };
       const auto answers = run({.on_unaffected = abort_at});
       SCOPED_TRACE(testing::Message()
-                   << "request " << who << " at output " << point << " of the unaffected request");
-      expect_one_ended(without_fault, answers, who, FinishReason::kAbort);
-      const size_t num_tokens = answers.at(who).tokens.size();
+                   << "request " << request << " at output " << point << " of the unaffected request");
+      expect_one_ended(without_fault, answers, request, FinishReason::kAbort);
+      const size_t num_tokens = answers.at(request).tokens.size();
       num_aborted_before_tokens += num_tokens == 0 ? 1 : 0;
-      num_aborted_within += num_tokens > 0 && num_tokens < without_fault.at(who).tokens.size() ? 1 : 0;
+      num_aborted_within += num_tokens > 0 && num_tokens < without_fault.at(request).tokens.size() ? 1 : 0;
     }
   EXPECT_GT(num_aborted_before_tokens, 3);
   EXPECT_GT(num_aborted_within, 3);

@@ -1,5 +1,5 @@
 // When the KV pool runs full, a request that cannot grow is preempted, starts over later and produces the
-// same tokens; other requests do not change. Uses the bundled model, whose answers depend on the whole
+// same tokens; other requests do not change. Uses the bundled model: its answers depend on the whole
 // prompt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

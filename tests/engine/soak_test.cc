@@ -83,7 +83,7 @@ TEST_P(Soak, LeaksNoMemoryAndAnswersCorrectly) {
   const auto seed = static_cast<unsigned>(from_environment("ATTEND_SOAK_SEED", 1));
   std::mt19937 random(seed);
   std::atomic<int64_t> num_ends = 0, num_known = 0,
-                       num_wrong = 0;  // declared before the engine, whose callbacks count in them
+                       num_wrong = 0;  // declared before the engine, because its callbacks count in them
   AsyncEngine engine(config());
 
   const auto submit_known = [&](const KnownPrompt& known, std::atomic<bool>* right) {

@@ -77,13 +77,13 @@ class CacheSimulation {
     if (!users_.empty()) insert(any_user());
   }
 
-  void insert_uncomputed() {
+  void insert_pending() {
     if (users_.empty()) return;
     CacheUser& user = any_user();
     const size_t first = user.num_locked();
     const bool is_new = first < user.pages.size() && num_cached_pages(user.salt, user.tokens) <= first;
-    RC_ASSERT(cache_.insert_uncomputed(user.lock, own_tokens(user),
-                                       View<const PageId>(user.pages).subspan(first), 0) == is_new);
+    RC_ASSERT(cache_.insert_pending(user.lock, own_tokens(user),
+                                    View<const PageId>(user.pages).subspan(first), 0) == is_new);
     if (is_new)
       for (size_t page = first; page < user.pages.size(); ++page)
         cached_.emplace(key(user, page), user.pages[page]);
@@ -248,7 +248,7 @@ RC_GTEST_PROP(PrefixCacheProperty, FindsCachedPrefixesAndEachPageHasOneOwner, ()
         break;
       case 5:
       case 6:
-        world.insert_uncomputed();
+        world.insert_pending();
         break;
       case 7:
       case 8:

@@ -243,7 +243,7 @@ TEST_F(PrefixCacheTest, AdoptsPagesBeforeTheyAreComputed) {
   make(2);
   Found first = admit(count_from(1, 9));
   first.pages = page_ids({1, 2, 3, 4});
-  ASSERT_TRUE(cache_->insert_uncomputed(first.lock, count_from(1, 8), first.pages, 0));
+  ASSERT_TRUE(cache_->insert_pending(first.lock, count_from(1, 8), first.pages, 0));
   EXPECT_EQ(first.lock.num_pages(), 4);
   EXPECT_EQ(admit(count_from(1, 9)).pages, first.pages);
 
@@ -251,7 +251,7 @@ TEST_F(PrefixCacheTest, AdoptsPagesBeforeTheyAreComputed) {
   Found second = admit(count_from(1, 8));
   EXPECT_EQ(second.pages, page_ids({1, 2, 3}));
   const std::vector<PageId> own = page_ids({9});
-  EXPECT_FALSE(cache_->insert_uncomputed(second.lock, Tokens{7, 8}, own, 0));
+  EXPECT_FALSE(cache_->insert_pending(second.lock, Tokens{7, 8}, own, 0));
   EXPECT_EQ(second.lock.num_pages(), 3);
   cache_->check();
 }
@@ -338,7 +338,7 @@ TEST_F(PrefixCacheTest, RejectsMismatchedPagesAndTokens) {
   PrefixLock lock = cache_->open();
   std::vector<PageId> pages = page_ids({1});
   EXPECT_THROW(cache_->insert(lock, count_from(1, 5), pages, 0, duplicates_), Error);
-  EXPECT_THROW(cache_->insert_uncomputed(lock, count_from(1, 8), pages, 0), Error);
+  EXPECT_THROW(cache_->insert_pending(lock, count_from(1, 8), pages, 0), Error);
   EXPECT_THROW(cache_->match(lock, count_from(1, 8), pages), Error);
   PrefixLock none;
   EXPECT_THROW(cache_->match(none, count_from(1, 4), pages), Error);

@@ -155,7 +155,7 @@ TEST(ReadQwenVl, FindsDecoderFieldsNestedOrFlat) {
 TEST(ReadOlmoe, RejectsClipQkv) {
   const Fields fields = {{"num_experts", "8"}, {"num_experts_per_tok", "2"}};
   const ModelSpec spec = read("OlmoeForCausalLM", with(fields, {{"clip_qkv", "null"}}));
-  EXPECT_EQ(experts_of(spec, 0).rule.weights_of, kernels::RouterWeights::kAllExperts);
+  EXPECT_EQ(experts_of(spec, 0).rule.weights, kernels::RouterWeights::kAllExperts);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kToken);
   expect_rejected(with(fields, {{"clip_qkv", "8.0"}}), ErrorCode::kUnsupported, {"clip_qkv"},
                   "OlmoeForCausalLM");

@@ -52,7 +52,7 @@ TEST(ReadDeepseekV2, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(moe(spec, 0).intermediate_size, 1407);
   EXPECT_EQ(moe(spec, 0).shared_intermediate_size, 2 * 1407);
   EXPECT_EQ(moe(spec, 0).rule.scores, kernels::RouterScores::kSoftmax);
-  EXPECT_EQ(moe(spec, 0).rule.weights_of, kernels::RouterWeights::kAllExperts);
+  EXPECT_EQ(moe(spec, 0).rule.weights, kernels::RouterWeights::kAllExperts);
   EXPECT_FLOAT_EQ(moe(spec, 0).rule.scale, 1.0f);
   EXPECT_FALSE(moe(spec, 0).rule.groups.is_limited());
   EXPECT_FALSE(moe(spec, 0).correction);
@@ -80,7 +80,7 @@ TEST(ReadDeepseekV3, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(experts.intermediate_size, 2048);
   EXPECT_EQ(experts.shared_intermediate_size, 2048);
   EXPECT_EQ(experts.rule.scores, kernels::RouterScores::kSigmoid);
-  EXPECT_EQ(experts.rule.weights_of, kernels::RouterWeights::kChosenExperts);
+  EXPECT_EQ(experts.rule.weights, kernels::RouterWeights::kChosenExperts);
   EXPECT_EQ(experts.rule.groups.num_groups, 8);
   EXPECT_EQ(experts.rule.groups.top_groups, 4);
   EXPECT_FLOAT_EQ(experts.rule.scale, 2.5f);

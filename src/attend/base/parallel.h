@@ -62,7 +62,7 @@ class ThreadTeam {
   static constexpr uint64_t kNextJob = 1ull << 32;
   static constexpr uint64_t kNumJoined = kOpen - 1;
 
-  std::mutex running_;  // held by the thread whose job runs
+  std::mutex running_;  // held by the thread that called run()
   TeamJob job_;
   std::exception_ptr error_;
   std::atomic<bool> failed_ = false;

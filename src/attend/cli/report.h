@@ -33,7 +33,7 @@ class Report {
   // Number of prompts with a known answer, and of those that were completed correctly.
   int num_answers() const { return num_answers_; }
   int num_right() const { return num_right_; }
-  // Numbers (from 1) of prompts whose answers failed, and the reason of the first failure.
+  // Numbers (from 1) of prompts with failed answers, and the reason of the first failure.
   const std::vector<size_t>& failed() const { return failed_; }
   const std::string& failure() const { return failure_; }
 

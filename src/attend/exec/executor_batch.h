@@ -16,7 +16,7 @@ namespace attend {
 // request's row.
 struct ExecutorRequest {
   RequestRow row;
-  int num_computed = 0;  // tokens whose K/V is in the cache before the step
+  int num_computed = 0;  // tokens with K/V in the cache before the step
   int num_new = 0;
   int prompt_len = 0;      // ModelInput::prompt_lens
   int num_logit_rows = 0;  // logits are computed for this number of last new tokens

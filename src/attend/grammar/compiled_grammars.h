@@ -45,7 +45,7 @@ class CompiledGrammars {
     return all;
   }
 
-  // Removes those whose process has ended.
+  // Removes the grammars of processes that have ended.
   void remove_failed() {
     for (auto entry = entries_.begin(); entry != entries_.end();) {
       const auto& [key, grammar, num_bytes] = *entry++;

@@ -160,8 +160,8 @@ void PrefixCache::insert(PrefixLock& lock, View<const int32_t> keys, View<PageId
   raise_priority(lock.node_, priority);
 }
 
-bool PrefixCache::insert_uncomputed(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages,
-                                    int priority) {
+bool PrefixCache::insert_pending(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages,
+                                 int priority) {
   check_lock(lock);
   ensure(keys.size() == pages.size() * page_size_, "prefix cache: ", keys.size(), " keys for ", pages.size(),
          " pages of ", page_size_);

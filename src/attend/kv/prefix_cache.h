@@ -8,7 +8,7 @@
 // is a cached prefix. Only whole pages are shared, as soon as all of their tokens are known.
 //
 // A page has one owner at a time: the allocator's free list, a tree node, or the end of one request's row.
-// The cache does not call an allocator: insert() and insert_uncomputed() add pages; evict() returns evicted
+// The cache does not call an allocator: insert() and insert_pending() add pages; evict() returns evicted
 // pages, and insert() returns duplicates.
 #pragma once
 
@@ -100,7 +100,7 @@ class PrefixCache {
   // Adds pages that the next step computes, so that other requests of the step can read them. Adds all pages
   // or none: if the cache already has the first page, the caller keeps its pages, since they will be written.
   // Returns whether the pages were added.
-  bool insert_uncomputed(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
+  bool insert_pending(PrefixLock& lock, View<const int32_t> keys, View<const PageId> pages, int priority);
 
   // Evicts `num_pages` unlocked pages, or all of them if there are fewer, starting at the ends of prefixes.
   // Appends them to `freed`.

@@ -10,7 +10,7 @@
 namespace attend::bench {
 
 struct AttentionBenchOptions {
-  std::string filter;             // cases whose name contains it
+  std::string filter;             // only cases with a name that contains it
   double seconds_per_case = 0.6;  // repeats stop then, but there are at least kMinRepeats
   std::vector<int> threads = {};  // thread counts; empty: 1 and all
   // Called with the report so far after each case.

@@ -39,7 +39,7 @@ struct AttentionCase {
   double operations() const;
 };
 
-// Returns the cases whose name contains `filter`. Throws Error(kInvalidArgument) that lists the names if
+// Returns the cases with `filter` in their names. Throws Error(kInvalidArgument) that lists the names if
 // there is none.
 std::vector<AttentionCase> attention_cases(const std::string& filter);
 

@@ -72,7 +72,7 @@ class PhaseTimer {
     return total;
   }
 
-  // For an MLA model, time of the expanded form, whose keys and values are not cached.
+  // For an MLA model, time of the expanded form, in which keys and values are not cached.
   double attention_us() {
     const ModelGeometry geometry = spec_.geometry(info_.dtype, info_.kv_cache_dtype);
     const bool expands = !geometry.expanded_layers.empty();

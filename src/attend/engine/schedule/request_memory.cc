@@ -144,7 +144,7 @@ void RequestMemory::rewind(Request& request, int num_tokens) {
 void RequestMemory::share_before_compute(Request& request, int num_tokens) {
   if (!cache_) return;
   const PrivatePages own = private_pages(request, num_tokens);
-  if (!cache_->insert_uncomputed(prefix_lock(request), own.keys, own.pages, request.priority)) return;
+  if (!cache_->insert_pending(prefix_lock(request), own.keys, own.pages, request.priority)) return;
   num_private_pages_ -= static_cast<int>(own.pages.size());
   pending_shared_pages_.insert(own.pages.begin(), own.pages.end());
 }

@@ -28,7 +28,7 @@ std::string take_text(std::string_view& text) {
   return part;
 }
 
-// Reads exactly `num_bytes`. A file descriptor that comes with them goes to `file`.
+// Reads exactly `num_bytes`. A file descriptor that is attached to them is stored in `file`.
 bool read_bytes(int socket, char* bytes, size_t num_bytes, int* file) {
   while (num_bytes > 0) {
     iovec part{.iov_base = bytes, .iov_len = num_bytes};

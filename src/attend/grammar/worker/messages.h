@@ -17,7 +17,7 @@ inline constexpr int kSocket = 3;  // file descriptor of the launcher's socket
 enum class Order : uint32_t {
   // To the launcher.
   kStart,  // `text`: a Setup; once
-  kFork,   // `id`: of the new process, whose socket is attached to the message
+  kFork,   // `id`: of the new process; its socket is attached to the message
   kKill,   // `id`
   // To a process.
   kCompile,  // `number`: a GrammarKind, `text`: the grammar; once

@@ -47,7 +47,7 @@ class AllowedHosts {
   bool accepts_all_;
 };
 
-// Origins of web pages that may send requests, besides the server's own.
+// Origins of web pages that may send requests, in addition to the server's own.
 class AllowedOrigins {
  public:
   // `origins`: "https://chat.example", or "*" for all.

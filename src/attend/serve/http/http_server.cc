@@ -36,7 +36,7 @@ void allow_many_files() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-// Runs a task whose exceptions no caller would catch.
+// Runs a task that has no caller to catch its exceptions.
 template <class Task>
 void run_task(Task&& task) noexcept {
   try {

@@ -70,13 +70,13 @@ class HttpSession : public ListHook<HttpSession>, public std::enable_shared_from
   void await_request();
   void read();
   void on_read(Error error, size_t num_bytes);
-  // Watches a client whose disconnect no read reports: it has ended its side, and waits for the answer, or
-  // has sent as many further requests as are read in advance.
+  // Watches for a disconnect that no read would report: the client has ended its side and waits for the
+  // answer, or no further requests are read because enough are queued.
   void watch_client();
   void probe_client();
   // Parses received bytes, up to one complete request.
   void parse();
-  // Rejects a request whose head is complete and not acceptable; see check_head(). Returns whether it did.
+  // Rejects a request with a complete head that is not acceptable; see check_head(). Returns whether it did.
   bool reject_head();
   void dispatch_request();
   // Closes the connection after what was sent has been written.

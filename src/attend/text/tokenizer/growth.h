@@ -1,6 +1,6 @@
 // Limits on how far the steps of a tokenizer.json may expand a text. Unicode normal forms make at most eleven
-// bytes of one, the byte-level alphabet two. Without a limit, a file whose steps multiply a text could use
-// all memory.
+// bytes of one, the byte-level alphabet two. Without a limit, a file with steps that multiply a text could
+// use all memory.
 #pragma once
 
 #include <algorithm>

@@ -51,8 +51,8 @@ void Tokenizer::Impl::encode(std::string_view text, const std::vector<bool>& pla
                                   /*plain=*/false, scratch, ids);
       continue;
     }
-    // Special tokens are searched in normalized text, whose bytes have no known origin. Runs of plain bytes
-    // are therefore encoded separately.
+    // Special tokens are searched in normalized text, which has bytes without a known origin. Runs of plain
+    // bytes are therefore encoded separately.
     while (begin < end) {
       size_t stop = begin + 1;
       while (stop < end && plain[stop] == plain[begin]) ++stop;

@@ -27,8 +27,8 @@ class Vocabulary {
   size_t size() const { return num_tokens_; }
 
  private:
-  // Hash table of ids by token: eight bytes per slot, where a standard map needs fifty and as many cache
-  // misses.
+  // Hash table of ids by token, with eight bytes per slot. A standard map needs about fifty bytes and more
+  // cache misses.
   struct Slot {
     uint32_t hash = 0;
     int32_t id = -1;  // -1: free slot
