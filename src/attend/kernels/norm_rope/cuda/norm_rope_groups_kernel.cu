@@ -104,7 +104,7 @@ class TokenLane {
     const bool is_v = head >= num_q_ + num_k_;
     const T* const weights = is_v ? nullptr : static_cast<const T*>(find_heads(head).norm.data);
     if (__any_sync(kAllLanes, weights != nullptr)) {
-      const float scale = norm_scale(first, second);
+      const float scale = head_norm_scale(first, second);
       if (weights != nullptr && has_pairs_) normalize(weights, scale, first, second);
     }
     if (!has(head)) return;
@@ -132,7 +132,7 @@ class TokenLane {
            (head < num_q_ ? head : head - num_q_) * heads.head_stride;
   }
 
-  __device__ float norm_scale(const Group& first, const Group& second) const {
+  __device__ float head_norm_scale(const Group& first, const Group& second) const {
     Group squares;
 #pragma unroll
     for (int j = 0; j < kGroupElements; ++j) squares[j] = pair_squares(first[j], second[j]);

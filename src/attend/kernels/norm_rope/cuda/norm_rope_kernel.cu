@@ -113,7 +113,7 @@ class HeadLane {
     const bool normalize = heads_.norm.data != nullptr;
     const float scale =
         normalize
-            ? norm_scale(x, [&](int d) { return load_element(heads_.data, begin_ + d, heads_.element); })
+            ? head_norm_scale(x, [&](int d) { return load_element(heads_.data, begin_ + d, heads_.element); })
             : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
@@ -130,16 +130,17 @@ class HeadLane {
       const float value = load_element(heads_.data, begin_ + d, heads_.element);
       return normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value;
     };
-    const float behind = params_.norm_after_rope ? norm_scale(x, rest) : 1.0f;
+    const float scale_after_rope = params_.norm_after_rope ? head_norm_scale(x, rest) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
-      write(pair_first<kInterleaved>(i), x.first[j] * behind);
-      write(pair_second<kInterleaved>(i, params_.half), x.second[j] * behind);
+      write(pair_first<kInterleaved>(i), x.first[j] * scale_after_rope);
+      write(pair_second<kInterleaved>(i, params_.half), x.second[j] * scale_after_rope);
     }
     if (!all && !normalize && !params_.norm_after_rope) return;
-    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) write(d, rest(d) * behind);
+    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32)
+      write(d, rest(d) * scale_after_rope);
   }
   __device__ void store(int d, float value) const {
     store_element(heads_.data, begin_ + d, heads_.element, value);
@@ -148,7 +149,7 @@ class HeadLane {
  private:
   // Returns the norm scale of the head, from its pairs and from rest(d), the elements that are not rotated.
   template <class Rest>
-  __device__ float norm_scale(const Halves& x, const Rest& rest) const {
+  __device__ float head_norm_scale(const Halves& x, const Rest& rest) const {
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) sum += pair_squares(x.first[j], x.second[j]);
