@@ -56,7 +56,7 @@ TEST(Set, ListsItsMembers) {
   EXPECT_EQ(to_string(Set<DType>{DType::kBF16, DType::kF8E4M3}), "bfloat16, fp8_e4m3");
 }
 
-TEST(RequirementOf, IsTheUnionOverTheLayers) {
+TEST(MakeRequirement, IsTheUnionOverTheLayers) {
   ModelGeometry model{
       .layers = {llama_layer(), llama_layer()}, .dtype = DType::kBF16, .kv_dtype = DType::kF8E4M3};
   Requirement plain = make_requirement(model);
@@ -83,7 +83,7 @@ TEST(RequirementOf, IsTheUnionOverTheLayers) {
   EXPECT_EQ(rich.head_dims, (HeadDims{192, 128}));
 }
 
-TEST(RequirementOf, DistinguishesAttentionTypes) {
+TEST(MakeRequirement, DistinguishesAttentionTypes) {
   ModelGeometry model{.layers = {llama_layer()}};
   model.layers[0].type = AttentionType::kCross;
   EXPECT_TRUE(make_requirement(model).cross);
@@ -103,7 +103,7 @@ TEST(RequirementOf, DistinguishesAttentionTypes) {
   EXPECT_EQ(make_requirement(model).kind, KvKind::kMla);
 }
 
-TEST(RequirementOf, RejectsALayerWithoutKvHeads) {
+TEST(MakeRequirement, RejectsALayerWithoutKvHeads) {
   ModelGeometry model{.layers = {llama_layer()}};
   model.layers[0].num_kv_heads = 0;
   EXPECT_THROW(make_requirement(model), Error);

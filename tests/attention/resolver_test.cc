@@ -222,7 +222,7 @@ TEST(Resolver, RequiresGraphSupportForDecodeOnly) {
 }
 
 // One line per field of Capability: a backend that lacks it, a model that requires it, and the reason.
-TEST(ReasonsAgainst, NamesEveryExceededLimit) {
+TEST(RejectionReasons, NamesEveryExceededLimit) {
   const Capability everything{.prefill = {Architecture::kHopper},
                               .decode = {Architecture::kHopper},
                               .page_sizes = PageSizes::all(),

@@ -243,7 +243,7 @@ TEST(Rejection, NamesAnUnsupportedKvCacheDtype) {
                  {kBlackwell,
                   with_kv(deepseek_v3(), DType::kF8E5M2),
                   {.attention_backend = "trtllm_mla"},
-                  "kv_cache_dtype fp8_e5m2: trtllm_mla has"},
+                  "kv_cache_dtype fp8_e5m2: trtllm_mla supports"},
                  {kBlackwell,
                   with_kv(llama(), DType::kF8E4M3),
                   {.attention_backend = "fa4"},

@@ -62,7 +62,7 @@ long page_faults() {
   for (int64_t i = 0; i < num_floats; i += 1024) memory[i];
 }
 
-TEST(ReadAhead, MapsThePagesOfEveryTensor) {
+TEST(PrefetchAll, MapsThePagesOfEveryTensor) {
   if (madvise(nullptr, 0, MADV_POPULATE_READ) != 0 && errno == EINVAL)
     GTEST_SKIP() << "a kernel without MADV_POPULATE_READ";
   constexpr int64_t kNumFloats = 8 << 20;
@@ -85,7 +85,7 @@ TEST(ReadAhead, MapsThePagesOfEveryTensor) {
   EXPECT_GE(faults_of_a_pass(/*stops=*/true), 16);
 }
 
-TEST(ReadAhead, StopsWhereAFileWasTruncated) {
+TEST(PrefetchAll, StopsWhereAFileWasTruncated) {
   const TempDir dir;
   const auto file = dir.write("model.safetensors", shard_with("a", 1.0f));
   const HfTensors weights(dir.path());

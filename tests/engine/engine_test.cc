@@ -278,7 +278,7 @@ TEST(EngineErrors, RejectAnImageTokenForATextModel) {
       "only");
 }
 
-TEST(EngineErrors, RejectedPromptLeaksNothing) {
+TEST(EngineErrors, RejectedPromptLeaksNoMemory) {
   EngineConfig config = make_config(kModel);
   config.context_length = 64;
   Engine engine(config);

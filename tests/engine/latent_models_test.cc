@@ -152,7 +152,7 @@ TEST_P(LatentBackend, StoresScaledRowsWhenSupported) {
   config.kv_cache_dtype = DType::kU8;
   if (!GetParam()->mla.kv_dtypes.contains(DType::kU8)) {
     EXPECT_THAT(error_message(ErrorCode::kUnsupported, [&] { Engine engine(config); }),
-                HasSubstr("kv_cache_dtype fp8_ds_mla: " + std::string(GetParam()->name) + " has"));
+                HasSubstr("kv_cache_dtype fp8_ds_mla: " + std::string(GetParam()->name) + " supports"));
     return;
   }
   Engine engine(config);

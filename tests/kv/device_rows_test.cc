@@ -38,7 +38,7 @@ TEST(ChangeLog, EveryCursorGetsEachChangeOnce) {
   EXPECT_THAT(seen, ElementsAre(1, 2, 3, 4));
 }
 
-TEST(ChangeLog, ReportsACursorThatIsTooFarBehindAndMovesItToTheEnd) {
+TEST(ChangeLog, ReportsACursorThatIsTooOldAndMovesItToTheEnd) {
   ChangeLog<int> log(2);
   int64_t cursor = log.end();
   for (int change = 1; change <= 3; ++change) log.add(change);
@@ -52,7 +52,7 @@ TEST(ChangeLog, ReportsACursorThatIsTooFarBehindAndMovesItToTheEnd) {
 }
 
 // Copies that take new tokens of every step from the step, as executors do, and the rest from the cursor.
-RC_GTEST_PROP(SharedRows, CopiesThatFollowAtTheirOwnPaceHoldAllTakenRows, ()) {
+RC_GTEST_PROP(SharedRows, CopiesWithDifferentCursorsContainAllAllocatedRows, ()) {
   const int max_reqs = *rc::gen::inRange(1, 5), context = *rc::gen::inRange(1, 12);
   ReqToTokenPool rows(max_reqs, context);
   struct Copy {
@@ -153,7 +153,7 @@ TEST_P(DeviceTables, RowsOfTwoExecutorsGetEverySharedSlot) {
   EXPECT_EQ(values(second.table()), values(rows.table()));
 }
 
-TEST_P(DeviceTables, RowsOfAnExecutorThatIsFarBehindAreCopiedWhole) {
+TEST_P(DeviceTables, CopyAllRowsForAnExecutorWithAnOldCursor) {
   ReqToTokenPool rows(2, 6);
   DeviceRows copy(rows, GetParam());
   const RequestRow row = *rows.allocate();

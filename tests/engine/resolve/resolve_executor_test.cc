@@ -58,7 +58,7 @@ TEST_F(ResolveExecutor, ReportsTheSizesOfItsOwnModel) {
   EXPECT_EQ(second.config.backend.model.layers.size(), half.layers.size());
 }
 
-TEST_F(ResolveExecutor, GivesAllPoolsTheSameNumberOfPages) {
+TEST_F(ResolveExecutor, AssignsTheSameNumberOfPagesToAllPools) {
   const ResolvedEngine one = sized(1), two = sized(2);
   EXPECT_EQ(two.num_pages, one.num_pages);
   EXPECT_EQ(two.info.pool_slots, 640);

@@ -94,7 +94,7 @@ TEST_P(CausalConv, AgreesWithTheReference) {
 }
 
 // Chunks shorter than the window keep some of its inputs.
-TEST_P(CausalConv, GivesTheSameBitsForEveryPairOfCuts) {
+TEST_P(CausalConv, ReturnsTheSameBitsForEveryPairOfCuts) {
   Layer whole(4, 5, true);
   run(whole, 2, 0, kMaxTokens, GetParam());
   for (int32_t first = 1; first < kMaxTokens; ++first)

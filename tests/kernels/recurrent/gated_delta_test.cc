@@ -138,7 +138,7 @@ TEST_P(GatedDelta, AgreesWithTheReferenceForEveryShape) {
     }
 }
 
-TEST_P(GatedDelta, GivesTheSameBitsForEveryCut) {
+TEST_P(GatedDelta, ReturnsTheSameBitsForEveryCut) {
   constexpr int32_t kTokens = 37;
   Layer whole({2, 4, 16, 40}, kTokens);
   const int32_t all[] = {kTokens};
