@@ -115,8 +115,9 @@ TEST_F(CheckAttention, RejectsNewKeysOnACpu) {
                               Device{});
   Stream stream;
   plan.plan(args_.batch, args_.attention_mask, stream);
-  EXPECT_THAT(error_text([&] { kernels::attention(args_, plan, stream); }, ErrorCode::kUnsupported),
-              HasSubstr("new_keys float32[2, 2, 64] on cpu: supported only if stores_new_keys() returns true"));
+  EXPECT_THAT(
+      error_text([&] { kernels::attention(args_, plan, stream); }, ErrorCode::kUnsupported),
+      HasSubstr("new_keys float32[2, 2, 64] on cpu: supported only if stores_new_keys() returns true"));
 }
 
 TEST_F(CheckAttention, RejectsIntegersAsKv) {
