@@ -216,7 +216,7 @@ void read_qwen3_next_config(const JsonNode& json, ModelSpec& spec) {
     if (auto* const delta = std::get_if<GatedDeltaSpec>(&layer.mixer)) delta->grouped_projections = true;
   MoeMlpSpec experts = read_hybrid_experts(json, {.num_experts = 512, .top_k = 10, .intermediate_size = 512});
   experts.rule.weights = json.boolean_or("norm_topk_prob", true) ? kernels::RouterWeights::kChosenExperts
-                                                                    : kernels::RouterWeights::kAllExperts;
+                                                                 : kernels::RouterWeights::kAllExperts;
   set_expert_layers(json, experts, spec);
 }
 
