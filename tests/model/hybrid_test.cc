@@ -52,7 +52,7 @@ TEST(ReadQwen3Next, UsesTransformersDefaultsForAbsentFields) {
   EXPECT_EQ(experts.top_k, 10);
   EXPECT_EQ(experts.shared_intermediate_size, 512);
   EXPECT_TRUE(experts.shared_gate);
-  EXPECT_EQ(experts.rule.weights_of, kernels::RouterWeights::kChosenExperts);
+  EXPECT_EQ(experts.rule.weights, kernels::RouterWeights::kChosenExperts);
 }
 
 TEST(ReadQwen3Next, CachesDescribeStatesNextToKeysAndValues) {

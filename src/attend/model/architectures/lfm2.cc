@@ -73,9 +73,8 @@ void read_lfm2_moe_config(const JsonNode& json, ModelSpec& spec) {
   MoeMlpSpec experts = read_moe_mlp(json, {.num_experts = 32, .top_k = 4, .intermediate_size = 1792});
   experts.correction = json.boolean_or("use_expert_bias", true);
   experts.rule = {.scores = kernels::RouterScores::kSigmoid,
-                  .weights = json.boolean_or("norm_topk_prob", true)
-                                    ? kernels::RouterWeights::kChosenExperts
-                                    : kernels::RouterWeights::kAllExperts,
+                  .weights = json.boolean_or("norm_topk_prob", true) ? kernels::RouterWeights::kChosenExperts
+                                                                     : kernels::RouterWeights::kAllExperts,
                   .scale = static_cast<float>(json.find_positive("routed_scaling_factor").value_or(1.0))};
   const auto num_dense = static_cast<size_t>(json.find_integer("num_dense_layers", 0, 1 << 16).value_or(2));
   for (size_t i = num_dense; i < spec.layers.size(); ++i) spec.layers[i].mlp = experts;
