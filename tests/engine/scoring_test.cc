@@ -296,7 +296,7 @@ TEST(Scoring, RejectsTokenTypesThatTheModelDoesNotHave) {
 
 TEST(Scoring, RejectsHeadsThatItDoesNotSupport) {
   const auto expect_rejected = [](const json& changes, ErrorCode code,
-                          std::initializer_list<std::string_view> parts) {
+                                  std::initializer_list<std::string_view> parts) {
     json config = read_config_json("score-bert");
     config.merge_patch(changes);
     const TempDir dir;
@@ -304,13 +304,14 @@ TEST(Scoring, RejectsHeadsThatItDoesNotSupport) {
     expect_error(code, parts, [&] { Embedder({.model_path = dir.path()}); });
   };
   expect_rejected({{"sbert_ce_default_activation_function", "torch.nn.modules.activation.Tanh"}},
-          ErrorCode::kUnsupported, {"Tanh", "Identity, Sigmoid and Softmax"});
-  expect_rejected({{"problem_type", "ranking"}}, ErrorCode::kUnsupported, {"problem_type", "ranking", "regression"});
+                  ErrorCode::kUnsupported, {"Tanh", "Identity, Sigmoid and Softmax"});
+  expect_rejected({{"problem_type", "ranking"}}, ErrorCode::kUnsupported,
+                  {"problem_type", "ranking", "regression"});
   expect_rejected({{"id2label", {{"0", "a"}, {"1", "b"}}}}, ErrorCode::kCorruptFile,
-          {"classifier.weight", "48 inputs and 2 outputs"});
+                  {"classifier.weight", "48 inputs and 2 outputs"});
   expect_rejected({{"id2label", {{"0", nullptr}, {"1", "a"}}}}, ErrorCode::kCorruptFile, {"id2label"});
   expect_rejected({{"architectures", {"GPT2ForSequenceClassification"}}}, ErrorCode::kUnsupported,
-          {"GPT2ForSequenceClassification", "ForSequenceClassification in place of"});
+                  {"GPT2ForSequenceClassification", "ForSequenceClassification in place of"});
   expect_error(ErrorCode::kUnsupported, {"BertModel", "both directions", "language model"},
                [] { Embedder({.model_path = kFolder / "embed-bert-mean", .is_reranker = true}); });
   expect_error(ErrorCode::kInvalidArgument, {"normalize", "scores"},
