@@ -36,8 +36,10 @@ ask /v1/completions "{\"model\": \"attend-tiny\", \"prompt\": \"$question\", \"m
 [[ $answer == *'"text":" letter end"'* ]] || { echo "demo: expected the completion \" letter end\"" >&2; exit 1; }
 ask /v1/chat/completions "{\"model\": \"attend-tiny\", \"stream\": true, \"messages\": [{\"role\": \"user\", \"content\": \"$question\"}]}"
 [[ $answer == *'"content":" letter"'*'"content":" end"'*'[DONE]'* ]] || { echo "demo: expected a stream of \" letter end\"" >&2; exit 1; }
+ask /v1/responses "{\"model\": \"attend-tiny\", \"input\": \"$question\"}"
+[[ $answer == *'"status":"completed"'*'"text":" letter end"'* ]] || { echo "demo: expected the response \" letter end\"" >&2; exit 1; }
 
 kill "$server"
 wait "$server" || { echo "demo: the server did not exit cleanly" >&2; exit 1; }
 server=
-echo "the server answered both requests and stopped"
+echo "the server answered all requests and stopped"
