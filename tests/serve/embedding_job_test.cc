@@ -1,5 +1,5 @@
 // Requests and replies of /v1/embeddings.
-#include "attend/serve/protocols/embedding_job.h"
+#include "attend/serve/protocols/pooling/embedding_job.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

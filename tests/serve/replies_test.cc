@@ -4,6 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
+
+#include "attend/serve/protocols/chat_answer.h"
 #include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
@@ -61,6 +64,15 @@ TEST(WholeReply, WritesAChat) {
       R"({"id":"chatcmpl-1","object":"chat.completion","created":5,"model":"tiny","choices":[{"index":0,)"
       R"("message":{"role":"assistant","content":"a \"b\""},"logprobs":null,"finish_reason":"stop","matched_stop":9}],)"
       R"("usage":{"prompt_tokens":4,"completion_tokens":3,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
+}
+
+TEST(WholeReply, CountsTheTokensOfTheReasoning) {
+  const AnswerFormat format;
+  Choice choice = finished();
+  choice.answer = std::make_shared<ChatAnswer>(format);
+  choice.num_reasoning_tokens = 2;
+  const Json usage = Json::parse(full_reply(kChat, {}, {choice, choice}))["usage"];
+  EXPECT_EQ(usage["completion_tokens_details"], Json::parse(R"({"reasoning_tokens": 4})"));
 }
 
 TEST(WholeReply, WritesACompletion) {

@@ -9,7 +9,7 @@
 #include "attend/engine/engine_config.h"
 #include "attend/serve/http/http_server.h"
 #include "attend/serve/protocols/api.h"
-#include "attend/serve/protocols/embedding_api.h"
+#include "attend/serve/protocols/pooling/embedding_api.h"
 
 namespace attend::serve {
 

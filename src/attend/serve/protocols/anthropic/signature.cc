@@ -1,11 +1,12 @@
 #include "attend/serve/protocols/anthropic/signature.h"
 
-#include <openssl/evp.h>
 #include <openssl/sha.h>
 
 #include <algorithm>
 #include <array>
 #include <new>
+
+#include "attend/serve/json/base64.h"
 
 namespace attend::serve {
 namespace {
@@ -17,21 +18,9 @@ const unsigned char* bytes_of(std::string_view text) {
 }
 
 std::string to_base64(std::string_view bytes) {
-  std::string text(4 * ((bytes.size() + 2) / 3) + 1, '\0');  // OpenSSL appends a zero byte
-  const int size = EVP_EncodeBlock(reinterpret_cast<unsigned char*>(text.data()), bytes_of(bytes),
-                                   static_cast<int>(bytes.size()));
-  text.resize(static_cast<size_t>(size));
+  std::string text;
+  append_base64(bytes, text);
   return text;
-}
-
-std::optional<std::string> from_base64(std::string_view text) {
-  std::string bytes(3 * (text.size() / 4), '\0');
-  if (text.size() % 4 != 0 || EVP_DecodeBlock(reinterpret_cast<unsigned char*>(bytes.data()), bytes_of(text),
-                                              static_cast<int>(text.size())) < 0)
-    return std::nullopt;
-  const auto num_padding = static_cast<size_t>(std::ranges::count(text.substr(text.size() - 2), '='));
-  bytes.resize(bytes.size() - num_padding);
-  return bytes;
 }
 
 std::string checksum(std::string_view text) {
@@ -55,7 +44,7 @@ std::optional<std::string> signed_thinking(std::string_view text, std::string_vi
   const size_t dot = std::min(signature.find('.'), signature.size());
   std::string thinking(text);
   if (text.empty() && dot + 1 < signature.size()) {
-    std::optional<std::string> contained = from_base64(signature.substr(dot + 1));
+    std::optional<std::string> contained = decode_base64(signature.substr(dot + 1));
     if (!contained) return std::nullopt;
     thinking = std::move(*contained);
   }

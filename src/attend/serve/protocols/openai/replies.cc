@@ -15,9 +15,12 @@ std::string_view object_name(bool is_chat, bool chunk) {
 }
 
 void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
-  int64_t prompt = 0, completion = 0, cached = 0;
+  int64_t prompt = 0, completion = 0, cached = 0, reasoning = 0;
+  bool has_reasoning = false;
   for (size_t i = 0; i < choices.size(); ++i) {
     completion += std::ssize(choices[i].token_ids);
+    reasoning += choices[i].num_reasoning_tokens;
+    has_reasoning |= choices[i].answer != nullptr;
     // A prompt counts once, regardless of its number of completions.
     if (i % static_cast<size_t>(n) != 0) continue;
     prompt += choices[i].num_prompt_tokens;
@@ -30,6 +33,12 @@ void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
   json.key("prompt_tokens_details").begin_object().key("cached_tokens").integer(cached);
   if (choices.size() == static_cast<size_t>(n)) add_cache_miss(choices.front(), json);
   json.end_object();
+  if (has_reasoning)
+    json.key("completion_tokens_details")
+        .begin_object()
+        .key("reasoning_tokens")
+        .integer(reasoning)
+        .end_object();
   json.end_object();
 }
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "attend/serve/protocols/embedding_job.h"
+#include "attend/serve/protocols/pooling/embedding_job.h"
 #include "attend/serve/protocols/pooling/pooling_fields.h"
 
 namespace attend::serve {

@@ -1,7 +1,7 @@
 // POST /v1/embeddings.
 #include <utility>
 
-#include "attend/serve/protocols/embedding_job.h"
+#include "attend/serve/protocols/pooling/embedding_job.h"
 #include "attend/serve/protocols/pooling/pooling_fields.h"
 
 namespace attend::serve {

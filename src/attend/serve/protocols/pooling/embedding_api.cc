@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/embedding_api.h"
+#include "attend/serve/protocols/pooling/embedding_api.h"
 
 #include <fmt/format.h>
 

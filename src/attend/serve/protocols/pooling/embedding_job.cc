@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/embedding_job.h"
+#include "attend/serve/protocols/pooling/embedding_job.h"
 
 #include <fmt/format.h>
 
