@@ -42,13 +42,11 @@ const Tokenizer& Embedder::State::text_tokenizer() const {
 }
 
 Embedder::TruncatedText Embedder::encode_truncated(std::string_view text) const {
-  const Tokenizer& tokenizer = state_->text_tokenizer();
-  std::vector<int32_t> ids = tokenizer.encode(text);
-  const auto longest = static_cast<size_t>(info().max_input_tokens);
-  if (ids.size() <= longest) return {.ids = std::move(ids)};
-  std::vector<int32_t> cut = tokenizer.encode_truncated(text, longest);
-  const size_t num_truncated_tokens = ids.size() - cut.size();
-  return {.ids = std::move(cut), .num_truncated_tokens = num_truncated_tokens};
+  TruncatedText encoded;
+  encoded.ids = state_->text_tokenizer().encode_truncated(text, static_cast<size_t>(info().max_input_tokens),
+                                                          TruncationSide::kRight,
+                                                          /*add_special_tokens=*/true, &encoded.is_truncated);
+  return encoded;
 }
 
 std::vector<int32_t> Embedder::encode(std::string_view text) const {

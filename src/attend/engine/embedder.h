@@ -57,7 +57,7 @@ class Embedder {
   // The same for a text of any length: a too long one is truncated at its end, as in sentence-transformers.
   struct TruncatedText {
     std::vector<int32_t> ids;
-    size_t num_truncated_tokens = 0;
+    bool is_truncated = false;
   };
   TruncatedText encode_truncated(std::string_view text) const;
 

@@ -123,6 +123,39 @@ TEST(Tokenizer, EncodesALongWordInLinearTime) {
   EXPECT_EQ(layout("llama3").decode(layout("llama3").encode(spaces)), spaces);
 }
 
+// Only a part of a long text is encoded. The tokens are those of the whole text.
+TEST(Tokenizer, TruncatesAsIfTheWholeTextWereEncoded) {
+  std::string text;
+  for (int i = 0; i < 40; ++i)
+    for (const std::string& each : testing::golden_texts()) text += each + " ";
+  for (const std::string& name : testing::golden_layouts()) {
+    SCOPED_TRACE(name);
+    const Tokenizer tokenizer = layout(name);
+    const std::vector<int32_t> all = tokenizer.encode(text, /*add_special_tokens=*/false);
+    for (const size_t count : {size_t{1}, size_t{50}, size_t{700}, all.size() - 1, all.size()}) {
+      const auto kept = static_cast<std::ptrdiff_t>(count);
+      bool is_truncated = false;
+      EXPECT_EQ(tokenizer.encode_truncated(text, count, TruncationSide::kRight, false, &is_truncated),
+                std::vector<int32_t>(all.begin(), all.begin() + kept))
+          << count;
+      EXPECT_EQ(is_truncated, count < all.size());
+      EXPECT_EQ(tokenizer.encode_truncated(text, count, TruncationSide::kLeft, false),
+                std::vector<int32_t>(all.end() - kept, all.end()))
+          << count;
+    }
+    const std::vector<int32_t> whole = tokenizer.encode(text), cut = tokenizer.encode_truncated(text, 60);
+    EXPECT_EQ(cut.size(), 60u);
+    EXPECT_EQ(cut.front(), whole.front());
+  }
+}
+
+TEST(Tokenizer, TruncatesALongTextInTimeOfTheKeptTokens) {
+  const Tokenizer tokenizer = layout("llama3");
+  const std::string text(size_t{64} << 20, 'a');
+  for (const TruncationSide side : {TruncationSide::kLeft, TruncationSide::kRight})
+    EXPECT_EQ(tokenizer.encode_truncated(text, 20, side).size(), 20u);
+}
+
 TEST(Tokenizer, EncodesConsistentlyFromManyThreads) {
   const testing::Golden golden = testing::read_golden("llama2");
   const Tokenizer tokenizer = layout("llama2");

@@ -80,7 +80,7 @@ std::vector<std::vector<int32_t>> encode_all(const Embedder& embedder, const std
         continue;
       }
       Embedder::TruncatedText encoded = embedder.encode_truncated(text.text);
-      num_truncated += encoded.num_truncated_tokens > 0 ? 1 : 0;
+      num_truncated += encoded.is_truncated ? 1 : 0;
       inputs.push_back(std::move(encoded.ids));
     } catch (const Error& error) {
       fail(error.code(), "text ", inputs.size() + 1, ": ", error.what());

@@ -131,14 +131,48 @@ Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
        ": no such file; a tokenizer is read from a tokenizer.json");
 }
 
+namespace {
+
+bool continues_char(char c) { return (static_cast<unsigned char>(c) & 0xC0) == 0x80; }
+
+// Returns about `max_bytes` bytes from one end of the text, cut between characters and, if there is a space
+// nearby, before it, where words begin.
+std::string_view keep_bytes(std::string_view text, size_t max_bytes, TruncationSide side) {
+  constexpr size_t kMaxWordBytes = 64 << 10;
+  if (text.size() <= max_bytes) return text;
+  size_t cut = side == TruncationSide::kRight ? max_bytes : text.size() - max_bytes;
+  const size_t space = text.rfind(' ', cut);
+  if (space != text.npos && space > 0 && cut - space < std::min(kMaxWordBytes, max_bytes / 2)) cut = space;
+  while (cut > 0 && continues_char(text[cut])) --cut;
+  return side == TruncationSide::kRight ? text.substr(0, cut) : text.substr(cut);
+}
+
+}  // namespace
+
 std::vector<int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
   return impl_->post_processor.apply(impl_->encode_text(text), add_special_tokens);
 }
 
-std::vector<int32_t> Tokenizer::encode_truncated(std::string_view text, size_t max_tokens) const {
-  std::vector<int32_t> ids = impl_->encode_text(text);
-  ids.resize(std::min(ids.size(), impl_->post_processor.max_text_tokens(max_tokens)));
-  return impl_->post_processor.apply(std::move(ids), true);
+std::vector<int32_t> Tokenizer::encode_truncated(std::string_view text, size_t max_tokens,
+                                                 TruncationSide side, bool add_special_tokens,
+                                                 bool* is_truncated) const {
+  constexpr size_t kMargin = 256;
+  const size_t num_kept = add_special_tokens ? impl_->post_processor.max_text_tokens(max_tokens) : max_tokens;
+  std::vector<int32_t> ids;
+  std::string_view part;
+  // Text that a normalizer removes has no tokens, hence the loop.
+  for (size_t max_bytes = 8 * (num_kept + kMargin);; max_bytes *= 2) {
+    part = keep_bytes(text, max_bytes, side);
+    ids = impl_->encode_text(part);
+    if (part.size() == text.size() || ids.size() >= num_kept + kMargin) break;
+  }
+  const size_t num_dropped = ids.size() - std::min(ids.size(), num_kept);
+  if (side == TruncationSide::kLeft)
+    ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(num_dropped));
+  else
+    ids.resize(ids.size() - num_dropped);
+  if (is_truncated) *is_truncated = num_dropped > 0;
+  return impl_->post_processor.apply(std::move(ids), add_special_tokens);
 }
 
 Tokenizer::EncodedPair Tokenizer::encode_pair(std::string_view first, std::string_view second,

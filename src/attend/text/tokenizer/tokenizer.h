@@ -24,6 +24,9 @@ namespace attend {
 
 class Checkpoint;
 
+// Side of a text at which tokens are dropped.
+enum class TruncationSide { kLeft, kRight };
+
 // Immutable, cheap to copy and thread-safe.
 class Tokenizer {
  public:
@@ -40,9 +43,13 @@ class Tokenizer {
   // recognized. `add_special_tokens`: adds the tokens of the file's post-processor, such as BOS.
   std::vector<int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
-  // Like encode(text), but drops tokens at the end of the text until at most `max_tokens` remain with the
-  // added ones, or until no token of the text is left.
-  std::vector<int32_t> encode_truncated(std::string_view text, size_t max_tokens) const;
+  // Like encode(text, add_special_tokens), but drops tokens at a side of the text until at most `max_tokens`
+  // remain with the added ones, or until no token of the text is left. `is_truncated`, if not null, is set to
+  // whether tokens were dropped. The time depends on `max_tokens`: only the part of the text is encoded that
+  // yields these tokens and 256 more, which separate them from the cut.
+  std::vector<int32_t> encode_truncated(std::string_view text, size_t max_tokens,
+                                        TruncationSide side = TruncationSide::kRight,
+                                        bool add_special_tokens = true, bool* is_truncated = nullptr) const;
 
   // Ids of two texts with the tokens of the post-processor's template for pairs, and the type of each token:
   // the text that it belongs to, as BERT counts. Throws Error(kUnsupported) if the post-processor has no such
