@@ -290,7 +290,7 @@ TEST(EngineErrors, RejectedPromptLeaksNoMemory) {
   EXPECT_EQ(submit({5, 128}), "token id 128: 0 to 127");
   EXPECT_EQ(submit({-1}), "token id -1: 0 to 127");
   EXPECT_THAT(submit(random_prompt(64, 1)), HasSubstr("prompt of 64 tokens: the context length is 64"));
-  EXPECT_THAT(submit({5}, {.max_new_tokens = 0}), HasSubstr("max_new_tokens 0: at least 1"));
+  EXPECT_THAT(submit({5}, {.max_new_tokens = -1}), HasSubstr("max_new_tokens -1: at least 0"));
   EXPECT_THAT(submit({5}, {.temperature = -1.0f}), HasSubstr("temperature -1"));
   EXPECT_THAT(submit({5}, {.top_p = 0.0f}), HasSubstr("top_p 0"));
   EXPECT_THAT(submit({5}, {.min_p = 1.5f}), HasSubstr("min_p 1.5"));

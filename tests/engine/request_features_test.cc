@@ -44,6 +44,7 @@ struct Answer {
   std::vector<int32_t> tokens;
   std::string text, stop, message;
   FinishReason reason = FinishReason::kNone;
+  ErrorCode error_code = ErrorCode::kInternal;
   std::optional<int32_t> matched_token;
   std::vector<Scored> logprobs, prompt_logprobs;
   int num_last = 0, num_preemptions = 0;
@@ -59,6 +60,7 @@ void add(Answers& answers, const RequestOutput& output) {
   answer.reason = output.finish_reason;
   answer.stop = output.matched_stop;
   answer.message = output.message;
+  answer.error_code = output.error_code;
   answer.matched_token = output.matched_token;
   answer.num_last += output.finished() ? 1 : 0;
   answer.num_preemptions = output.request.num_preemptions;
@@ -149,6 +151,23 @@ TEST_P(RequestOn, LogprobsSumToOne) {
     }
     EXPECT_LE(sum, 1.0 + 1e-5);
     EXPECT_GE(sum, 20.0 / 128 - 1e-5) << "the 20 most likely of 128";
+  }
+}
+
+TEST(RequestLimits, RequestWithoutNewTokensComputesItsPrompt) {
+  Engine engine(random_model());
+  SamplingParams params{.max_new_tokens = 0, .ignore_eos = true, .n = 2, .logprobs = 1, .prompt_logprobs = 1};
+  const RequestId none = engine.submit(kPrompt, params);
+  params.max_new_tokens = 1;
+  const RequestId one = engine.submit(kPrompt, params);
+  const Answers answers = outputs_of_all(engine);
+  for (int i = 0; i < 2; ++i) {
+    const Answer& answer = answers.at({none, i});
+    EXPECT_EQ(answer.tokens.size(), 0u);
+    EXPECT_EQ(answer.logprobs.size(), 0u);
+    EXPECT_EQ(answer.reason, FinishReason::kLength);
+    EXPECT_EQ(answer.num_last, 1);
+    expect_near(answer.prompt_logprobs, answers.at({one, i}).prompt_logprobs, 1e-4f);
   }
 }
 
@@ -397,6 +416,8 @@ TEST(RequestMask, FailureEndsOnlyItsRequest) {
     EXPECT_EQ(answers.at({id, 0}).reason, FinishReason::kError);
     EXPECT_THAT(answers.at({id, 0}).tokens, ElementsAre(5));
   }
+  EXPECT_EQ(answers.at({throwing, 0}).error_code, ErrorCode::kInternal);
+  EXPECT_EQ(answers.at({empty, 0}).error_code, ErrorCode::kInvalidArgument);
   EXPECT_THAT(answers.at({empty, 0}).message, HasSubstr("leave no token"));
 }
 

@@ -23,7 +23,7 @@ void check_logit_bias(const std::vector<std::pair<int32_t, float>>& biases) {
 }  // namespace
 
 void check(const SamplingParams& params) {
-  require(params.max_new_tokens >= 1, "max_new_tokens ", params.max_new_tokens, ": at least 1");
+  require(params.max_new_tokens >= 0, "max_new_tokens ", params.max_new_tokens, ": at least 0");
   require(params.temperature >= 0.0f && params.temperature <= 100.0f, "temperature ", params.temperature,
           ": 0 (greedy) to 100");
   require(params.top_k >= 0, "top_k ", params.top_k, ": at least 1, or 0 for all");

@@ -18,7 +18,7 @@ namespace attend {
 
 // Sampling of a completion's tokens, and its end.
 struct SamplingParams {
-  int max_new_tokens = 128;
+  int max_new_tokens = 128;  // 0: the prompt is computed, for its logprobs or the prefix cache
   float temperature = 0.0f;  // 0: greedy
   int32_t top_k = 0;         // 0: all
   float top_p = 1.0f;

@@ -62,8 +62,10 @@ void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point p
     queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
     time_to_first_token_.add(seconds_between(request.times.submitted, output.time));
     prefill_time_.add(seconds_between(request.times.admitted, output.time));
-  } else if (!output.vector.empty()) {
+  } else if (!output.vector.empty() || (num_new == 0 && output.finish_reason == FinishReason::kLength)) {
+    // A pooled input, or a prompt without new tokens.
     num_prompt_tokens_.add(request.num_prompt);
+    num_cached_prompt_tokens_.add(request.num_cached_tokens);
     queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
   } else if (num_new > 0) {
     inter_token_.add(seconds_between(previous_output, output.time) / num_new, num_new);

@@ -77,6 +77,7 @@ struct Request {
       false;  // the mask was not ready when the step was scheduled, so the step omits the request
   Logprobs prompt_logprobs;  // if requested: of the prompt tokens [1, logprobs.size()]
   std::string failure;       // reason why no token can be sampled; empty: no failure
+  ErrorCode failure_code = ErrorCode::kInternal;
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
   // Number of tokens with K/V that other requests had computed. Tokens that the request computed itself and

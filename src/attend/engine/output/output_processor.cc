@@ -72,10 +72,12 @@ int OutputProcessor::num_completions(RequestId id) const {
 
 void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_t first_row,
                              const OutputSink& sink) {
-  if (!request.failure.empty()) return end(request, FinishReason::kError, request.failure, sink);
+  if (!request.failure.empty())
+    return end(request, FinishReason::kError, request.failure, sink, request.failure_code);
   const auto num_tokens = static_cast<size_t>(std::ranges::find(tokens, kernels::kNoToken) - tokens.begin());
   try {
     RequestOutput output = make_output(request);
+    if (request.params.max_new_tokens == 0) return end_prompt(request, output, sink);
     const auto first = request.tokens.size();
     if (const auto found = texts_.find(request.id); found != texts_.end()) found->second.text.clear();
     for (size_t i = 0; i < num_tokens && !output.finished(); ++i) accept_token(request, tokens[i], output);
@@ -84,9 +86,24 @@ void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_
     if (!output.token_ids.empty()) emit(output, request, sink);
     if (num_tokens < tokens.size() && request.finish_reason == FinishReason::kNone)
       end(request, FinishReason::kError, kNoNumbers, sink);
+  } catch (const Error& error) {  // of a mask
+    end(request, FinishReason::kError, error.what(), sink, error.code());
   } catch (const std::exception& error) {
     end(request, FinishReason::kError, error.what(), sink);
   }
+}
+
+// The sampled token is dropped.
+void OutputProcessor::end_prompt(Request& request, RequestOutput& output, const OutputSink& sink) {
+  output.finish_reason = FinishReason::kLength;
+  output.has_prompt_logprobs = request.params.prompt_logprobs.has_value();
+  if (output.has_prompt_logprobs) output.prompt_logprobs = make_prompt_logprobs(request);
+  const auto found = texts_.find(request.id);
+  if (found != texts_.end() && request.params.echo) {
+    found->second.text = decode_prompt(request);
+    output.text = found->second.text;
+  }
+  emit(output, request, sink);
 }
 
 void OutputProcessor::accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink) {
@@ -129,10 +146,7 @@ void OutputProcessor::add_text(RequestOutput& output, int32_t token_id) {
   auto& [decoder, stops, text] = found->second;
   const SamplingParams& params = output.request.params;
   const int num_output = output.request.num_output();
-  if (params.echo && num_output == 1)
-    text += tokenizer_->decode_prefix(
-        std::span(output.request.tokens).first(static_cast<size_t>(output.request.num_prompt)),
-        params.skip_special_tokens);
+  if (params.echo && num_output == 1) text += decode_prompt(output.request);
   // A token that stops the request is not part of the text.
   if (!output.matched_token) {
     const std::string added = decoder.push(token_id);
@@ -146,11 +160,17 @@ void OutputProcessor::add_text(RequestOutput& output, int32_t token_id) {
   output.text = text;
 }
 
+std::string OutputProcessor::decode_prompt(const Request& request) const {
+  return tokenizer_->decode_prefix(std::span(request.tokens).first(static_cast<size_t>(request.num_prompt)),
+                                   request.params.skip_special_tokens);
+}
+
 void OutputProcessor::end(Request& request, FinishReason reason, std::string_view message,
-                          const OutputSink& sink) {
+                          const OutputSink& sink, ErrorCode error_code) {
   RequestOutput output = make_output(request);
   output.finish_reason = reason;
   output.message = message;
+  output.error_code = error_code;
   if (const auto found = texts_.find(request.id); found != texts_.end()) {
     TextState& state = found->second;
     state.text.clear();

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "attend/base/error.h"
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/request.h"
 #include "attend/tensor/tensor.h"
@@ -43,7 +44,8 @@ class OutputProcessor {
   void accept(Request& request, View<const int32_t> tokens, size_t first_row, const OutputSink& sink);
   // Outputs the vector of a pooling request and ends the request.
   void accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink);
-  void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink);
+  void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink,
+           ErrorCode error_code = ErrorCode::kInternal);
 
   bool in_sink() const { return in_sink_; }
   // The first exception that a sink threw since the last call.
@@ -58,6 +60,9 @@ class OutputProcessor {
     int num_left;  // completions that have not ended
   };
 
+  // Ends a request without new tokens after its prompt was computed.
+  void end_prompt(Request& request, RequestOutput& output, const OutputSink& sink);
+  std::string decode_prompt(const Request& request) const;
   // Adds the token's text and finish reason to the output.
   void accept_token(Request& request, int32_t token_id, RequestOutput& output);
   void add_text(RequestOutput& output, int32_t token_id);

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "attend/base/error.h"
 #include "attend/kernels/sampling/sampling.h"
 
 #pragma GCC visibility push(default)
@@ -51,10 +52,11 @@ struct RequestOutput {
   std::span<const int32_t> token_ids;  // new tokens; may be empty in the last output
   std::string_view text;               // new text; never splits UTF-8, never shows the start of a stop string
   FinishReason finish_reason = FinishReason::kNone;
-  std::optional<int32_t> matched_token;  // kStop: the token that ended it; the last of token_ids
-  std::string_view matched_stop;         // kStop: the stop string that ended it
-  std::string_view message;              // kError, kAbort: what happened
-  LogprobsView logprobs;                 // of token_ids, if requested
+  std::optional<int32_t> matched_token;         // kStop: the token that ended it; the last of token_ids
+  std::string_view matched_stop;                // kStop: the stop string that ended it
+  std::string_view message;                     // kError, kAbort: what happened
+  ErrorCode error_code = ErrorCode::kInternal;  // kError: kInvalidArgument if the request caused it
+  LogprobsView logprobs;                        // of token_ids, if requested
   // Logprobs of the prompt from its second token on, if requested, in the output of the first token.
   LogprobsView prompt_logprobs;
   bool has_prompt_logprobs = false;    // also true for a prompt of one token, which has no logprobs

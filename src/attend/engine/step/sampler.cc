@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "attend/base/error.h"
+
 namespace attend {
 namespace {
 
@@ -143,6 +145,9 @@ void Sampler::gather_masks(std::span<const SampledRow> sampled) {
       if (!request.mask->fill(words)) continue;
       mask_row_idx_.host()[row] = num_filled++;
       if (request.logits_processor) request.logits_processor->apply_mask(words);
+    } catch (const Error& error) {
+      request.failure = error.what();
+      request.failure_code = error.code();
     } catch (const std::exception& error) {
       request.failure = error.what();
     }
