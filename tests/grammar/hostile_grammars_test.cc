@@ -153,6 +153,33 @@ TEST_F(HostileGrammars, LimitTheMemoryOfACompilation) {
   EXPECT_EQ(compile_error(*compiler, {GrammarKind::kRegex, "a"}), "") << "other grammars are compiled";
 }
 
+// Each grammar counts with 64 MiB while it compiles, and afterwards with at least an eighth of that.
+TEST_F(HostileGrammars, LimitTheMemoryOfAllGrammars) {
+  GrammarLimits limits;
+  limits.memory_bytes = 64 << 20;
+  limits.total_memory_bytes = 96 << 20;
+  limits.compile_time = std::chrono::seconds(1);
+  const auto compiler = tiny_compiler(limits);
+  const auto regex = [](int i) { return Grammar{GrammarKind::kRegex, "a{" + std::to_string(i) + "}"}; };
+  // Grammars without texts make room for others.
+  for (int i = 1; i <= 16; ++i) EXPECT_EQ(compile_error(*compiler, regex(i)), "") << i;
+  std::vector<std::shared_ptr<TokenMask>> held;
+  std::string error;
+  for (int i = 1; i <= 16 && error.empty(); ++i) {
+    try {
+      held.push_back(compiler->compile(regex(i)));
+    } catch (const Error& failure) {
+      EXPECT_EQ(failure.code(), ErrorCode::kOutOfMemory);
+      error = failure.what();
+    }
+  }
+  EXPECT_THAT(error, ::testing::HasSubstr("need the memory of all grammars, 96 MiB; try again later"));
+  EXPECT_GE(held.size(), 1u);
+  EXPECT_LE(held.size(), 8u);
+  held.clear();
+  EXPECT_EQ(compile_error(*compiler, regex(17)), "") << "a grammar that waits gets the memory";
+}
+
 constexpr char kAmbiguous[] = "root ::= e\ne ::= e e e e e | [a-z ] | \"\"";
 
 constexpr char kAmbiguousRegex[] = "(([a-z ]{0,9}){0,99}){0,99}";
@@ -212,6 +239,7 @@ TEST_F(HostileGrammars, EndTheirRequestOnly) {
     num_errors[output.id] += output.finish_reason == FinishReason::kError;
     if (output.finish_reason == FinishReason::kError) {
       EXPECT_THAT(std::string(output.message), ::testing::HasSubstr("not computed within 50 ms"));
+      EXPECT_EQ(output.error_code, ErrorCode::kInvalidArgument);
     }
   })) {
   }

@@ -6,7 +6,6 @@
 #include <string>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include "attend/grammar/grammar_process.h"
 
@@ -35,14 +34,16 @@ class CompiledGrammars {
       remove(entries_.back().key);
   }
 
-  // Removes and returns all of them, to be destroyed without a lock.
-  std::vector<std::shared_ptr<GrammarProcess>> take_all() {
-    std::vector<std::shared_ptr<GrammarProcess>> all;
-    for (Entry& entry : entries_) all.push_back(std::move(entry.grammar));
-    entries_.clear();
-    entries_by_key_.clear();
-    num_bytes_ = 0;
-    return all;
+  // Removes and returns the least recently used one without a text, to be destroyed without a lock. Returns
+  // null if all have texts.
+  std::shared_ptr<GrammarProcess> take_idle() {
+    for (auto entry = entries_.rbegin(); entry != entries_.rend(); ++entry) {
+      if (entry->grammar.use_count() > 1) continue;
+      std::shared_ptr<GrammarProcess> idle = entry->grammar;
+      remove(std::string(entry->key));
+      return idle;
+    }
+    return nullptr;
   }
 
   // Removes the grammars of processes that have ended.

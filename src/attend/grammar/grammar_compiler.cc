@@ -15,6 +15,7 @@
 #include "attend/grammar/compiled_grammars.h"
 #include "attend/grammar/grammar_process.h"
 #include "attend/grammar/xgrammar.h"
+#include "attend/tensor/arena.h"
 
 namespace attend {
 namespace {
@@ -52,6 +53,13 @@ grammar_worker::Setup make_setup(const GrammarLibrary& library, const GrammarVoc
   return setup;
 }
 
+GrammarLimits resolved(GrammarLimits limits) {
+  if (limits.total_memory_bytes == 0) limits.total_memory_bytes = available_host_bytes() / 2;
+  // A grammar that is alone must not wait.
+  limits.total_memory_bytes = std::max(limits.total_memory_bytes, limits.memory_bytes);
+  return limits;
+}
+
 }  // namespace
 
 class GrammarCompiler::State {
@@ -59,8 +67,8 @@ class GrammarCompiler::State {
   State(const GrammarLibrary& library, GrammarVocabulary vocabulary, const GrammarLimits& limits)
       : library_(library),
         vocabulary_(std::move(vocabulary)),
-        limits_(limits),
-        hub_(std::make_shared<GrammarHub>(limits, make_setup(library_, vocabulary_, limits))),
+        limits_(resolved(limits)),
+        hub_(std::make_shared<GrammarHub>(limits_, make_setup(library_, vocabulary_, limits_))),
         compiled_(limits.cache_bytes) {}
 
   ~State() {
@@ -127,10 +135,12 @@ class GrammarCompiler::State {
     return std::nullopt;
   }
 
-  Error too_slow(const Grammar& grammar) const {
-    return {ErrorCode::kInvalidArgument, std::string(to_string(grammar.kind)) + ": not compiled within " +
-                                             std::to_string(limits_.compile_time.count()) +
-                                             " ms; expected a simpler one"};
+  Error waited_too_long(const Grammar& grammar) const {
+    return {ErrorCode::kOutOfMemory,
+            std::string(to_string(grammar.kind)) + ": not compiled within " +
+                std::to_string(limits_.compile_time.count()) +
+                " ms: other grammars are being compiled, or need the memory of all grammars, " +
+                std::to_string(limits_.total_memory_bytes >> 20) + " MiB; try again later"};
   }
 
   // Serves all processes: starts them, reads their replies, and watches their time limits.
@@ -151,23 +161,10 @@ class GrammarCompiler::State {
   // Starts queued compilations. A process is started without the lock, since the first one takes long.
   void start_jobs() {
     while (true) {
-      std::shared_ptr<Job> job;
       uint32_t id = 0;
-      {
-        const std::lock_guard lock(hub_->mutex);
-        std::erase_if(processes_, [](const auto& process) { return process.expired(); });
-        const auto num_compiling =
-            std::ranges::count_if(jobs_, [](const auto& entry) { return entry.second->process != nullptr; });
-        if (stopping_ || queue_.empty() || num_compiling >= kMaxCompiling) return;
-        if (processes_.size() >= kMaxProcesses) {
-          evicted_ = compiled_.take_all();
-          if (processes_.size() - evicted_.size() >= kMaxProcesses) return;
-        }
-        job = queue_.front();
-        queue_.pop_front();
-        id = hub_->next_id++;
-      }
+      const std::shared_ptr<Job> job = take_job(id);
       evicted_.clear();
+      if (!job) return;
       std::shared_ptr<GrammarProcess> process;
       std::optional<Error> error;
       try {
@@ -180,6 +177,28 @@ class GrammarCompiler::State {
       job->error = error;
       if (process) processes_.push_back(process);
     }
+  }
+
+  // Removes a compilation that may start from the queue, and cached grammars whose memory it needs. Returns
+  // null if there is none.
+  std::shared_ptr<Job> take_job(uint32_t& id) {
+    const std::lock_guard lock(hub_->mutex);
+    std::erase_if(processes_, [](const auto& process) { return process.expired(); });
+    const auto num_compiling =
+        std::ranges::count_if(jobs_, [](const auto& entry) { return entry.second->process != nullptr; });
+    if (stopping_ || queue_.empty() || num_compiling >= kMaxCompiling) return nullptr;
+    size_t num_processes = processes_.size(), num_bytes = hub_->reserved_bytes + limits_.memory_bytes;
+    while (num_processes >= kMaxProcesses || num_bytes > limits_.total_memory_bytes) {
+      std::shared_ptr<GrammarProcess> idle = compiled_.take_idle();
+      if (!idle) return nullptr;
+      --num_processes;
+      num_bytes -= idle->reserved_bytes();
+      evicted_.push_back(std::move(idle));
+    }
+    const std::shared_ptr<Job> job = queue_.front();
+    queue_.pop_front();
+    id = hub_->next_id++;
+    return job;
   }
 
   std::vector<std::shared_ptr<GrammarProcess>> live_processes() {
@@ -242,7 +261,7 @@ class GrammarCompiler::State {
         if (job->process) {
           job->error = job->process->error();
         } else if (!job->error && now >= job->deadline) {
-          job->error = too_slow(job->grammar);
+          job->error = waited_too_long(job->grammar);
           std::erase(queue_, job);
         }
         if (!job->error && !(job->process && job->process->compiled())) {

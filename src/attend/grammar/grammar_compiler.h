@@ -90,8 +90,10 @@ struct GrammarLimits {
   std::chrono::milliseconds compile_time{10'000};
   std::chrono::milliseconds mask_time{2'000};  // of one token's mask
   size_t memory_bytes = size_t{512} << 20;     // of one grammar and its masks
-  size_t grammar_bytes = size_t{1} << 20;      // limit of a grammar's text
-  size_t cache_bytes = size_t{256} << 20;      // limit of cached compiled grammars
+  // Of all grammars; further grammars wait. 0: half of the memory that is available when the compiler starts.
+  size_t total_memory_bytes = 0;
+  size_t grammar_bytes = size_t{1} << 20;  // limit of a grammar's text
+  size_t cache_bytes = size_t{256} << 20;  // limit of cached compiled grammars
 };
 
 struct GrammarOptions {
@@ -113,7 +115,10 @@ struct GrammarResult {
 class GrammarCompiler {
  public:
   static constexpr int kMaxProcesses = 256;  // grammars that are compiled, in use or cached
-  static constexpr int kMaxCompiling = 8;    // further grammars wait, within their time limit
+  static constexpr int kMaxCompiling = 8;
+  // Further grammars wait, within their time limit. Together, processes may need at most
+  // GrammarLimits::total_memory_bytes: each counts with its limit while it compiles, afterwards with the
+  // memory that it has and an eighth of its limit for masks, which then limits it.
 
   // Without a library, or if the model has no tokenizer or no end-of-sequence token, every grammar is
   // rejected.
@@ -126,7 +131,8 @@ class GrammarCompiler {
 
   // Calls `done` once: on this thread if the grammar is cached, otherwise on the compiler's thread, which
   // waits for it. It must not throw. Errors: kInvalidArgument for a grammar that cannot be compiled, matches
-  // no text or exceeds a limit; kUnsupported if grammars are not available. May be called from any thread.
+  // no text or exceeds a limit; kOutOfMemory if it had to wait too long; kUnsupported if grammars are not
+  // available. May be called from any thread.
   using Callback = std::function<void(GrammarResult)>;
   void compile(Grammar grammar, Callback done);
   // Waits for the result. Throws on errors.

@@ -149,6 +149,7 @@ GrammarProcess::GrammarProcess(std::shared_ptr<GrammarHub> hub, uint32_t id, con
                                GrammarClock::time_point deadline)
     : hub_(std::move(hub)), id_(id), kind_(grammar.kind), compile_deadline_(deadline) {
   socket_ = hub_->fork_process(id_, grammar.kind);
+  reserve(hub_->limits.memory_bytes);
   send(Order::kCompile, 0, static_cast<int64_t>(grammar.kind), grammar.text);
 }
 
@@ -156,6 +157,13 @@ GrammarProcess::~GrammarProcess() {
   if (socket_ < 0) return;
   close(socket_);
   hub_->kill_process(id_);
+  reserve(0);
+  hub_->wake();  // a grammar may wait for its memory
+}
+
+void GrammarProcess::reserve(size_t num_bytes) {
+  hub_->reserved_bytes += num_bytes - reserved_bytes_;
+  reserved_bytes_ = num_bytes;
 }
 
 std::shared_ptr<TokenMask> GrammarProcess::make_mask() {
@@ -201,12 +209,18 @@ void GrammarProcess::receive() {
   for (Message message; grammar_worker::take_message(incoming_, message);) receive(message);
 }
 
+Error GrammarProcess::too_large() const {
+  const size_t limit = hub_->limits.memory_bytes;
+  const size_t num_bytes = compiled_ ? grammar_worker::mask_bytes(limit) : limit;
+  return {ErrorCode::kInvalidArgument,
+          std::string(to_string(kind_)) + ": needs more than " + std::to_string(num_bytes >> 20) +
+              " MiB of memory" + (compiled_ ? " for token masks" : "") + "; expected a simpler one"};
+}
+
 Error GrammarProcess::to_error(const Message& message) const {
   if (static_cast<Status>(message.header.kind) == Status::kFailed)
     return {static_cast<ErrorCode>(message.header.number), message.text};
-  return {ErrorCode::kInvalidArgument, std::string(to_string(kind_)) + ": needs more than " +
-                                           std::to_string(hub_->limits.memory_bytes >> 20) +
-                                           " MiB of memory; expected a simpler one"};
+  return too_large();
 }
 
 void GrammarProcess::receive(const Message& message) {
@@ -223,6 +237,8 @@ void GrammarProcess::receive(const Message& message) {
   };
   if (!std::exchange(compiled_, true)) {
     num_bytes_ = static_cast<size_t>(message.header.number);
+    const size_t limit = hub_->limits.memory_bytes;
+    reserve(std::min<size_t>(limit, message.header.memory_bytes + grammar_worker::mask_bytes(limit)));
     return read(first_);
   }
   if (const auto found = states_.find(message.header.id); found != states_.end()) read(found->second);
@@ -236,6 +252,7 @@ void GrammarProcess::fail(const Error& error) {
   outgoing_.clear();
   if (socket_ >= 0) close(std::exchange(socket_, -1));
   hub_->kill_process(id_);
+  reserve(0);
   hub_->changed.notify_all();
 }
 

@@ -2,6 +2,7 @@
 // data that all processes of a compiler share.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -40,6 +41,7 @@ class GrammarHub {
   std::mutex mutex;                 // of all processes and masks
   std::condition_variable changed;  // a mask is ready
   uint32_t next_id = 1;
+  std::atomic<size_t> reserved_bytes = 0;  // GrammarProcess::reserved_bytes() of all processes
 
  private:
   bool send_fork(uint32_t id, GrammarKind kind, int socket);
@@ -87,11 +89,15 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
   bool compiled() const { return compiled_; }
   const std::optional<Error>& error() const { return error_; }
   size_t num_bytes() const { return num_bytes_; }
+  // Memory that the process may use.
+  size_t reserved_bytes() const { return reserved_bytes_; }
 
  private:
   friend class ProcessMask;
   void receive(const grammar_worker::Message& message);
   Error to_error(const grammar_worker::Message& message) const;
+  Error too_large() const;
+  void reserve(size_t num_bytes);
 
   const std::shared_ptr<GrammarHub> hub_;
   const uint32_t id_;
@@ -103,7 +109,7 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
   GrammarClock::time_point progress_;  // of the last reply, or of the first order after it
   bool compiled_ = false;
   std::optional<Error> error_;
-  size_t num_bytes_ = 0;
+  size_t num_bytes_ = 0, reserved_bytes_ = 0;
   State first_;  // mask at the start of a text
   std::unordered_map<uint32_t, State> states_;
 };

@@ -29,6 +29,11 @@ void add_grammar_library_options(CLI::App& app, GrammarFlags& flags) {
   add_number(app, "--grammar-memory-mb", flags.memory_mb,
              "maximum memory of a grammar and its token masks in MiB",
              Range<int>{.lowest = 16, .highest = 1 << 20});
+  add_number(
+      app, "--grammar-total-memory-mb", flags.total_memory_mb,
+      "maximum memory of all grammars in MiB; requests with further grammars wait; default: half of the "
+      "available memory",
+      Range<int>{.lowest = 16, .highest = 1 << 30});
 }
 
 void add_grammar_options(CLI::App& app, GrammarFlags& flags) {
@@ -44,7 +49,11 @@ GrammarLimits to_limits(const GrammarFlags& flags) {
   GrammarLimits limits;
   limits.compile_time = std::chrono::milliseconds(static_cast<int64_t>(flags.timeout * 1000));
   limits.mask_time = std::chrono::milliseconds(static_cast<int64_t>(flags.mask_timeout * 1000));
+  require(flags.total_memory_mb == 0 || flags.total_memory_mb >= flags.memory_mb,
+          "--grammar-total-memory-mb ", flags.total_memory_mb, ": at least --grammar-memory-mb, ",
+          flags.memory_mb);
   limits.memory_bytes = static_cast<size_t>(flags.memory_mb) << 20;
+  limits.total_memory_bytes = static_cast<size_t>(flags.total_memory_mb) << 20;
   return limits;
 }
 

@@ -15,7 +15,7 @@ struct GrammarFlags {
   std::string json_schema, regex, ebnf_file;
   std::string library_path;
   double timeout = 10.0, mask_timeout = 2.0;
-  int memory_mb = 512;
+  int memory_mb = 512, total_memory_mb = 0;
 };
 
 // Adds --grammar-library-path and the limits of grammars.

@@ -56,12 +56,16 @@ class Compilers {
   std::optional<xgrammar::Compiler> text_, json_;
 };
 
-// Limits the memory of this process to what it has and `max_bytes` more.
-void limit_memory(uint64_t max_bytes) {
+uint64_t data_bytes() {
   uint64_t pages[6] = {};  // the last one: data
   std::ifstream file("/proc/self/statm");
   for (uint64_t& number : pages) file >> number;
-  const rlim_t bytes = pages[5] * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + max_bytes;
+  return pages[5] * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+// Limits the memory of this process to what it has and `max_bytes` more. A limit cannot be raised.
+void limit_memory(uint64_t max_bytes) {
+  const rlim_t bytes = data_bytes() + max_bytes;
   const rlimit limit{.rlim_cur = bytes, .rlim_max = bytes};
   setrlimit(RLIMIT_DATA, &limit);
 }
@@ -92,12 +96,17 @@ class Process {
       if (static_cast<Order>(order.kind) == Order::kCompile) {
         const auto kind = static_cast<GrammarKind>(order.number);
         grammar_ = compilers_.of(kind).compile({kind, message.text});
-        return reply(order.id, *grammar_->make_mask(), static_cast<int64_t>(grammar_->num_bytes()));
+        const auto mask = grammar_->make_mask();
+        limit_memory(mask_bytes(compilers_.setup().max_bytes));
+        return reply({.id = order.id,
+                      .number = static_cast<int64_t>(grammar_->num_bytes()),
+                      .memory_bytes = data_bytes() - first_bytes_},
+                     *mask);
       }
       std::shared_ptr<TokenMask>& mask = masks_[order.id];
       if (!mask) mask = grammar_->make_mask();
       mask->accept(static_cast<int32_t>(order.number));
-      return reply(order.id, *mask, 0);
+      return reply({.id = order.id}, *mask);
     } catch (const Error& error) {
       if (std::string_view(error.what()).find("bad_alloc") == std::string_view::npos)
         return fail_order(order.id, error.code(), error.what());
@@ -109,13 +118,12 @@ class Process {
                        to_bytes({.kind = static_cast<uint32_t>(Status::kOutOfMemory), .id = order.id}, ""));
   }
 
-  bool reply(uint32_t id, TokenMask& mask, int64_t number) {
+  bool reply(Header header, TokenMask& mask) {
     const bool masked = mask.fill(words_);
     const std::string_view bytes(reinterpret_cast<const char*>(words_.data()),
                                  words_.size() * sizeof words_[0]);
-    const Status status = masked ? Status::kMasked : Status::kAny;
-    return write_bytes(socket_, to_bytes({.kind = static_cast<uint32_t>(status), .id = id, .number = number},
-                                         masked ? bytes : ""));
+    header.kind = static_cast<uint32_t>(masked ? Status::kMasked : Status::kAny);
+    return write_bytes(socket_, to_bytes(header, masked ? bytes : ""));
   }
   bool fail_order(uint32_t id, ErrorCode code, std::string_view message) {
     return write_bytes(socket_, to_bytes({.kind = static_cast<uint32_t>(Status::kFailed),
@@ -126,6 +134,7 @@ class Process {
 
   int socket_;
   Compilers& compilers_;
+  const uint64_t first_bytes_ = data_bytes();  // shared with the launcher
   std::shared_ptr<const xgrammar::CompiledGrammar> grammar_;
   std::map<uint32_t, std::shared_ptr<TokenMask>> masks_;
   std::vector<uint32_t> words_;

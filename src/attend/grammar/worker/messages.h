@@ -35,13 +35,17 @@ enum class Status : uint32_t {
 struct Header {
   uint32_t kind = 0;  // an Order or a Status
   uint32_t id = 0;
-  int64_t number = 0;      // in the reply to kCompile: bytes of the compiled grammar
-  uint64_t num_bytes = 0;  // of the text that follows
+  int64_t number = 0;         // in the reply to kCompile: bytes of the compiled grammar
+  uint64_t memory_bytes = 0;  // in the reply to kCompile: memory of the process
+  uint64_t num_bytes = 0;     // of the text that follows
 };
 struct Message {
   Header header;
   std::string text;
 };
+
+// Memory of a process for masks, after its grammar has been compiled: a part of its limit.
+constexpr uint64_t mask_bytes(uint64_t max_bytes) { return max_bytes / 8; }
 
 // Contents of kStart.
 struct Setup {
