@@ -168,7 +168,7 @@ RC_GTEST_PROP(ResolverProperty, ReportsEveryReasonAgainstARejectedOption, ()) {
     RC_FAIL("resolved against a limit");
   } catch (const Error& error) {
     const std::string message = error.what();
-    RC_ASSERT(!message.starts_with("no attention backend serves"));
+    RC_ASSERT(message.find("no attention backend supports") == std::string::npos);
     for (const std::string& limit : against) RC_ASSERT(message.find(limit) != std::string::npos);
   }
 }

@@ -13,6 +13,7 @@ using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 struct Failure {
   ErrorCode code;
@@ -210,6 +211,18 @@ TEST(Resolver, ListsEveryReasonIfNoBackendCanServe) {
           "head dims 512/512: fa3 supports multiples of 8 up to 256/256 ",
           "attention sinks: fa3 does not support this ", "MHA: flashmla supports MLA only "})
       EXPECT_THAT(nobody.message, HasSubstr(reason + std::string(phase)));
+}
+
+TEST(Resolver, NamesTheCauseBeforeOtherHardware) {
+  Requirement needs = kMhaModel;
+  needs.head_dims = {20, 20};
+  const Failure nobody = failure(needs, kHopperMachine, {});
+  EXPECT_THAT(
+      nobody.message,
+      StartsWith("head dims 20/20: no attention backend supports this model on hopper:\n  head dims 20/20: "));
+  const size_t last_here = nobody.message.find("head dims 20/20: fa3 supports");
+  EXPECT_LT(last_here, nobody.message.find("cpu runs MHA on cpu"));
+  EXPECT_LT(last_here, nobody.message.find("flashmla supports MLA only"));
 }
 
 TEST(Resolver, RequiresGraphSupportForDecodeOnly) {

@@ -103,9 +103,14 @@ def test_mismatched_files_are_rejected_before_the_model_is_loaded(keys):
     good = flags(keys)
     for bad, message in [
         (good[:2], "expected both"),
-        (good[:4], "--ssl-keyfile"),  # without the password
-        (["--ssl-certfile", str(keys / "client.pem"), *good[2:]], "key values mismatch"),
-        (["--ssl-certfile", str(keys / "names"), *good[2:]], "expected a PEM file"),
+        (good[:4], "the key is encrypted: expected --ssl-keyfile-password"),
+        ([*good[:5], "wrong"], "--ssl-keyfile-password is not the password of the key"),
+        (good[4:], "--ssl-keyfile-password: only with --ssl-keyfile"),
+        (["--ssl-certfile", str(keys / "client.pem"), *good[2:]], "server.key: not the key of --ssl-certfile"),
+        (["--ssl-certfile", str(keys / "names"), *good[2:]], "names: expected a PEM file with certificates"),
+        ([*good[:2], "--ssl-keyfile", str(keys / "names")], "names: expected a PEM file with a private key"),
+        (["--ssl-certfile", str(keys / "none.pem"), *good[2:]], "none.pem: cannot be read: No such file"),
+        (["--ssl-certfile", str(keys), *good[2:]], "is a directory: expected a file"),
         (["--ssl-ca-certs", str(keys / "ca.pem")], "only with --ssl-certfile"),
     ]:
         run = subprocess.run([BINARY, "serve", "--model-path", str(MODEL), "--port", "0", *bad],

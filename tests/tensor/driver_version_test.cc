@@ -27,5 +27,16 @@ TEST(DriverVersion, ReportsAMissingDriver) {
       "of CUDA 13.0 or later");
 }
 
+TEST(RequireGpu, NamesTheGpusOfTheMachine) {
+  const auto error_of = [](int index, int num_gpus) {
+    return testing_support::error_message(ErrorCode::kInvalidArgument, [&] {
+      require_gpu({DeviceType::kCuda, index}, num_gpus, "--device");
+    });
+  };
+  EXPECT_EQ(error_of(7, 1), "--device cuda:7: this machine has 1 GPU; expected cuda:0");
+  EXPECT_EQ(error_of(4, 4), "--device cuda:4: this machine has 4 GPUs; expected cuda:0 to cuda:3");
+  EXPECT_NO_THROW(require_gpu({DeviceType::kCuda, 3}, 4));
+}
+
 }  // namespace
 }  // namespace attend::cuda

@@ -168,6 +168,38 @@ std::optional<Resolution> choose_pair(const ResolveInput& input, const PhaseChoi
   return std::nullopt;
 }
 
+// Requirement that a reason is about: "head dims 20/20: fa3 takes ..." is about "head dims 20/20".
+std::string requirement_of(const std::string& reason) { return reason.substr(0, reason.find(": ")); }
+
+// Returns the requirements that all of these rejections are about.
+std::vector<std::string> common_causes(std::span<const Rejection> rejections) {
+  std::vector<std::string> causes;
+  if (rejections.empty()) return causes;
+  for (const std::string& reason : rejections.front().reasons) causes.push_back(requirement_of(reason));
+  for (const Rejection& rejection : rejections)
+    std::erase_if(causes, [&](const std::string& cause) {
+      return std::ranges::none_of(rejection.reasons,
+                                  [&](const std::string& reason) { return requirement_of(reason) == cause; });
+    });
+  return causes;
+}
+
+// Names the cause first: the requirement that no backend of this hardware supports. Backends of other
+// hardware are listed last.
+[[noreturn]] void reject_model(const ResolveInput& input, std::vector<Rejection> rejections) {
+  const Architecture architecture = input.hardware.architecture;
+  const auto runs_here = [&](const Rejection& rejection) {
+    const Capability& can = find_backend(input.table, rejection.backend)->capability(input.requirement.kind);
+    return can.supports_any_phase() && can.architectures(rejection.phase).contains(architecture);
+  };
+  const auto others = std::ranges::stable_partition(rejections, runs_here).begin();
+  std::string message = join(common_causes({rejections.begin(), others}), ", ");
+  if (!message.empty()) message += ": ";
+  message += "no attention backend supports this model on " + std::string(to_string(architecture)) + ":";
+  for (const Rejection& rejection : rejections) message += "\n  " + join(rejection.reasons, "; ");
+  fail(ErrorCode::kUnsupported, message);
+}
+
 [[noreturn]] void reject_page_sizes(const ResolveInput& input, const PhaseChoice& prefill,
                                     const PhaseChoice& decode) {
   std::vector<std::string> needs;
@@ -201,12 +233,7 @@ Resolution resolve(const Requirement& requirement, const Hardware& hardware, con
 
   std::vector<Rejection> rejections = std::move(prefill.rejected);
   std::ranges::move(decode.rejected, std::back_inserter(rejections));
-  if (prefill.candidates.empty() || decode.candidates.empty()) {
-    std::string all;
-    for (const Rejection& rejection : rejections) all += "\n  " + join(rejection.reasons, "; ");
-    fail(ErrorCode::kUnsupported, "no attention backend supports this model on ",
-         to_string(hardware.architecture), ":", all);
-  }
+  if (prefill.candidates.empty() || decode.candidates.empty()) reject_model(input, std::move(rejections));
   std::optional<Resolution> resolution = choose_pair(input, prefill, decode);
   if (!resolution) reject_page_sizes(input, prefill, decode);
   resolution->rejected = std::move(rejections);

@@ -114,8 +114,7 @@ DeviceInfo device_info(Device device) {
     cudaGetLastError();
     fail(ErrorCode::kInvalidArgument, "device ", device, ": ", cudaGetErrorString(status));
   }
-  require(device.index >= 0 && device.index < count, "device ", device, ": this machine has ", count,
-          " GPUs");
+  require_gpu(device, count);
   const DeviceScope scope(device);
   cudaDeviceProp properties;
   check(cudaGetDeviceProperties(&properties, device.index), "device properties");

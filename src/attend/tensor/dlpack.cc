@@ -1,6 +1,9 @@
 #include "attend/tensor/dlpack.h"
 
 #include <algorithm>
+#include <array>
+#include <sstream>
+#include <string>
 
 namespace attend {
 namespace {
@@ -30,8 +33,20 @@ dlpack::DataType to_code(DType dtype) {
 DType from_code(dlpack::DataType type) {
   for (const Code& code : kCodes)
     if (code.code == type.code && code.bits == type.bits && type.lanes == 1) return code.dtype;
-  fail(ErrorCode::kUnsupported, "DLPack dtype code ", int{type.code}, ", ", int{type.bits}, " bits, ",
-       type.lanes, " lanes: expected a float of 32, 16 or 8 bits, bfloat16, or an integer");
+  constexpr uint8_t kBool = 6;
+  constexpr std::array kNames = {"int", "uint", "float", "opaque handle", "bfloat", "complex", "bool"};
+  std::ostringstream name;
+  if (type.code == kBool)
+    name << kNames[kBool];
+  else if (type.code < kNames.size())
+    name << kNames[type.code] << int{type.bits};
+  else
+    name << "code " << int{type.code} << " of " << int{type.bits} << " bits";
+  if (type.lanes != 1) name << " in vectors of " << type.lanes;
+  std::string accepted;
+  for (const Code& code : kCodes)
+    accepted += (accepted.empty() ? "" : ", ") + std::string(to_string(code.dtype));
+  fail(ErrorCode::kUnsupported, "DLPack dtype ", name.str(), ": expected ", accepted);
 }
 
 Device from_device(dlpack::Device device) {
@@ -39,7 +54,8 @@ Device from_device(dlpack::Device device) {
     return {DeviceType::kCpu, 0};
   if (device.device_type == dlpack::kCuda || device.device_type == dlpack::kCudaManaged)
     return {DeviceType::kCuda, device.device_id};
-  fail(ErrorCode::kUnsupported, "DLPack device type ", device.device_type, ": expected CPU (1) or CUDA (2)");
+  fail(ErrorCode::kUnsupported, "DLPack device type ", device.device_type,
+       ": expected memory of the CPU (1), CUDA (2), CUDA host (3) or CUDA managed (13)");
 }
 
 // Data that an exported tensor keeps alive for the consumer: storage, shape and strides.

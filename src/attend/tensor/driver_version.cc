@@ -25,4 +25,12 @@ void require_driver(std::string_view what, int driver_version, int runtime_versi
        driver_major(runtime_version), ".0 or later");
 }
 
+void require_gpu(Device device, int num_gpus, std::string_view what) {
+  const std::string expected = num_gpus == 1
+                                   ? " GPU; expected cuda:0"
+                                   : " GPUs; expected cuda:0 to cuda:" + std::to_string(num_gpus - 1);
+  require(device.index >= 0 && device.index < num_gpus, what, " ", device, ": this machine has ", num_gpus,
+          expected);
+}
+
 }  // namespace attend::cuda

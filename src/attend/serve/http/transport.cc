@@ -1,13 +1,19 @@
 #include "attend/serve/http/transport.h"
 
+#include <openssl/err.h>
+#include <openssl/x509err.h>
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/ssl/stream.hpp>
 #include <boost/asio/write.hpp>
+#include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 
 #include "attend/base/error.h"
 
@@ -20,26 +26,52 @@ class TlsContext {
  public:
   explicit TlsContext(const TlsOptions& options) : context(ssl::context::tls_server) {
     SSL_CTX_set_min_proto_version(context.native_handle(), TLS1_2_VERSION);
+    bool is_encrypted = false;
     // Without a callback, OpenSSL would prompt for a password on the terminal.
-    context.set_password_callback([password = options.key_password](size_t, auto) { return password; });
+    context.set_password_callback([&is_encrypted, password = options.key_password](size_t, auto) {
+      is_encrypted = true;
+      return password;
+    });
     Transport::Error error;
+    require_readable("--ssl-certfile", options.certificate_file);
     context.use_certificate_chain_file(options.certificate_file, error);
-    require_read(error, "--ssl-certfile", options.certificate_file);
+    require_pem(error, "--ssl-certfile", options.certificate_file, "certificates");
+    require_readable("--ssl-keyfile", options.key_file);
     context.use_private_key_file(options.key_file, ssl::context::pem, error);
-    require_read(error, "--ssl-keyfile", options.key_file);
+    require(!is_mismatch(error), "--ssl-keyfile ", options.key_file, ": not the key of --ssl-certfile ",
+            options.certificate_file);
+    if (error && is_encrypted)
+      fail(ErrorCode::kInvalidArgument, "--ssl-keyfile ", options.key_file,
+           options.key_password.empty() ? ": the key is encrypted: expected --ssl-keyfile-password"
+                                        : ": --ssl-keyfile-password is not the password of the key");
+    require_pem(error, "--ssl-keyfile", options.key_file, "a private key");
+    // The callback refers to this function's variable.
+    context.set_password_callback([](size_t, auto) { return std::string(); });
     if (options.client_authority_file.empty()) return;
+    require_readable("--ssl-ca-certs", options.client_authority_file);
     context.load_verify_file(options.client_authority_file, error);
-    require_read(error, "--ssl-ca-certs", options.client_authority_file);
+    require_pem(error, "--ssl-ca-certs", options.client_authority_file, "certificates");
     context.set_verify_mode(ssl::verify_peer | ssl::verify_fail_if_no_peer_cert);
   }
 
   ssl::context context;
 
  private:
-  static void require_read(const Transport::Error& error, std::string_view flag, const std::string& path) {
+  static void require_readable(std::string_view flag, const std::string& path) {
+    std::error_code ignored;
+    require(!std::filesystem::is_directory(path, ignored), flag, " ", path,
+            ": is a directory: expected a file");
+    require(access(path.c_str(), R_OK) == 0, flag, " ", path, ": cannot be read: ", std::strerror(errno));
+  }
+  static bool is_mismatch(const Transport::Error& error) {
+    const auto code = static_cast<unsigned long>(error.value());
+    return error && ERR_GET_LIB(code) == ERR_LIB_X509 && ERR_GET_REASON(code) == X509_R_KEY_VALUES_MISMATCH;
+  }
+  static void require_pem(const Transport::Error& error, std::string_view flag, const std::string& path,
+                          std::string_view contents) {
     if (error)
-      fail(ErrorCode::kInvalidArgument, flag, " ", path,
-           ": expected a PEM file that matches the others: ", error.message());
+      fail(ErrorCode::kInvalidArgument, flag, " ", path, ": expected a PEM file with ", contents, ": ",
+           error.message());
   }
 };
 
@@ -138,6 +170,8 @@ std::shared_ptr<TlsContext> make_tls_context(const TlsOptions& options) {
           "--ssl-keyfile and --ssl-certfile: expected both, or none");
   require(!options.certificate_file.empty() || options.client_authority_file.empty(),
           "--ssl-ca-certs: only with --ssl-certfile");
+  require(!options.key_file.empty() || options.key_password.empty(),
+          "--ssl-keyfile-password: only with --ssl-keyfile");
   return options.certificate_file.empty() ? nullptr : std::make_shared<TlsContext>(options);
 }
 
