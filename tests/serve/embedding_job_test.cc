@@ -53,7 +53,7 @@ TEST(EmbeddingJob, NamesTheInvalidField) {
   for (const char* dimensions : {"0", "385", "1.5", "\"8\""})
     EXPECT_EQ(error_text(std::string(R"({"input": "a", "dimensions": )") + dimensions + "}").param,
               "dimensions");
-  EXPECT_EQ(error_text(R"({"input": "a", "truncate_prompt_tokens": -1})").code, "unsupported");
+  EXPECT_EQ(error_text(R"({"input": "a", "truncate_prompt_tokens": 0})").param, "truncate_prompt_tokens");
   Json many = {{"input", Json::array()}};
   for (int i = 0; i < 2049; ++i) many["input"].push_back("a");
   EXPECT_THAT(error_text(many.dump()).message, HasSubstr("1 to 2048"));

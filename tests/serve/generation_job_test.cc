@@ -189,7 +189,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("temperature": -1)", "temperature", "temperature -1: expected 0 to 100"},
         BadField{R"("top_p": -1)", "top_p", "expected 0 to 1"},
         BadField{R"("top_p": 1.5)", "top_p", "expected 0 to 1"},
-        BadField{R"("max_tokens": 0)", "max_tokens", "expected an integer from 1"},
+        BadField{R"("max_tokens": -2)", "max_tokens", "expected an integer from -1"},
         BadField{R"("max_tokens": 1.5)", "max_tokens", "expected an integer"},
         BadField{R"("max_tokens": 1e300)", "max_tokens", "expected an integer"},
         BadField{R"("n": 1000)", "n", "n 1000: expected an integer from 1 to 128"},

@@ -11,6 +11,7 @@
 #include "attend/serve/formats/reasoning.h"
 #include "attend/serve/formats/tag_arguments.h"
 #include "attend/serve/formats/tool_format.h"
+#include "attend/serve/protocols/chat_answer.h"
 
 namespace attend::serve::tool_formats_test {
 namespace {
@@ -132,6 +133,29 @@ TEST(ToolFormats, ReadWhatTheirGrammarsWrite) {
               Json::parse(R"({"city": "Köln \"2\"", "days": 3, "deep": true})"))
         << answer.calls[0].second;
     EXPECT_EQ(answer.calls[1], std::pair(std::string("now"), std::string("{}")));
+  }
+}
+
+TEST(ToolFormats, ReturnOneCallIfCallsAreNotParallel) {
+  for (const ToolFormat& format : tool_formats()) {
+    SCOPED_TRACE(format.name());
+    AnswerFormat single{.tools = test_tools(), .tool_format = &format};
+    single.parallel = false;
+    ChatAnswer answer(single);
+    std::string names, arguments;
+    const auto add_deltas = [&](const std::vector<AnswerDelta>& deltas) {
+      for (const AnswerDelta& delta : deltas) {
+        EXPECT_EQ(delta.call, 0u);
+        if (delta.part.kind == Kind::kCall) names += delta.part.text + ";";
+        if (delta.part.kind == Kind::kArguments) arguments += delta.part.text;
+      }
+    };
+    for (const std::string& byte : bytes_of(two_calls(format)))
+      add_deltas(answer.push(byte, ChatAnswer::End::kNone));
+    add_deltas(answer.push("", ChatAnswer::End::kComplete));
+    EXPECT_EQ(names, "get_weather;");
+    EXPECT_EQ(Json::parse(arguments, nullptr, false),
+              Json::parse(R"({"city": "Köln \"2\"", "days": 3, "deep": true})"));
   }
 }
 

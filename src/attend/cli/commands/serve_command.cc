@@ -42,6 +42,7 @@ struct ServeFlags {
   GrammarFlags grammar;
   std::string tool_call_parser, reasoning_parser;
   bool log_requests = false, log_access = false;
+  bool skip_model_name_validation = false, incremental_streaming_output = false;
   bool is_embedding = false, is_reranker = false;
 };
 
@@ -61,8 +62,6 @@ void check_key(const char* flag, const char* variable, const std::string& key) {
 }
 
 serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
-  require(flags.unix_socket.empty() || (!given(app, "--host") && !given(app, "--port")),
-          "--unix-socket: mutually exclusive with --host and --port");
   serve::ServeOptions options;
   options.engine = to_config(app, flags.engine);
   options.http.host = flags.host;
@@ -92,6 +91,8 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.api.log_requests = flags.log_requests;
   options.api.stored_responses = {.max_responses = static_cast<size_t>(flags.max_stored_responses),
                                   .max_bytes = static_cast<size_t>(flags.max_stored_responses_mb) << 20};
+  options.api.skip_model_name_validation = flags.skip_model_name_validation;
+  options.api.incremental_streaming_output = flags.incremental_streaming_output;
   options.chat_template = flags.chat_template;
   options.tool_call_parser = flags.tool_call_parser;
   options.reasoning_parser = flags.reasoning_parser;
@@ -156,6 +157,7 @@ constexpr std::string_view kEmbeddingFlags[] = {"--model-path",
                                                 "--unix-socket",
                                                 "--api-key",
                                                 "--served-model-name",
+                                                "--skip-model-name-validation",
                                                 "--admin-api-key",
                                                 "--ssl-certfile",
                                                 "--ssl-keyfile",
@@ -256,6 +258,8 @@ void add_serve(CLI::App& app, Command& selected) {
            "listen on this Unix socket instead of a TCP port");
   command->add_option("--served-model-name", flags->served_names,
                       "model names in the API, one or several; default: --model-path");
+  command->add_flag("--skip-model-name-validation", flags->skip_model_name_validation,
+                    "accept any model name in requests");
   set_group(*command, "Answers");
   add_text(*command, "--chat-template", flags->chat_template,
            "file with a chat template, or name of one of the model's templates");
@@ -306,6 +310,8 @@ void add_serve(CLI::App& app, Command& selected) {
            "stays "
            "text; default: from the chat template");
   add_grammar_library_options(*command, flags->grammar);
+  command->add_flag("--incremental-streaming-output", flags->incremental_streaming_output,
+                    "events of /generate contain new output only, not all output so far");
   set_group(*command, "Model");
   command->add_flag("--is-embedding", flags->is_embedding,
                     "serve embeddings (/v1/embeddings) of a model that could also generate");

@@ -92,12 +92,14 @@ std::optional<std::string> Fields::id(const std::string& key) const {
   return value;
 }
 
+bool Fields::has_read(const std::string& key) const {
+  return std::find(read_fields_.begin(), read_fields_.end(), key) != read_fields_.end();
+}
+
 std::vector<std::string> Fields::unknown() const {
   std::vector<std::string> keys;
   for (const auto& item : object_.items())
-    if (!item.value().is_null() &&
-        std::find(read_fields_.begin(), read_fields_.end(), item.key()) == read_fields_.end())
-      keys.push_back(item.key());
+    if (!item.value().is_null() && !has_read(item.key())) keys.push_back(item.key());
   return keys;
 }
 

@@ -62,6 +62,8 @@ class Fields {
   // Reads a text for headers and logs: at most 200 printable ASCII characters.
   std::optional<std::string> id(const std::string& key) const;
 
+  // Returns true if this field was looked up, present or not.
+  bool has_read(const std::string& key) const;
   // Returns the keys of non-null fields that were not read.
   std::vector<std::string> unknown() const;
 

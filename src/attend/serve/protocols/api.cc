@@ -14,6 +14,7 @@
 #include "attend/serve/protocols/pooling/pooling_endpoint.h"
 #include "attend/serve/protocols/responses/response_request.h"
 #include "attend/serve/protocols/responses/stored_responses.h"
+#include "attend/serve/protocols/tokenization.h"
 #include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
@@ -220,11 +221,13 @@ GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
 
 GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
   GenerationJob job = read(endpoint, body);
+  job.incremental = job.stream && options_.incremental_streaming_output;
   if (job.variables.empty()) return job;
   const std::string param = endpoint.client_field_name("prompt", /*is_text=*/false);
   const int context = engine_.info().context_length;
   const auto encode = [&] {
     std::vector<int32_t> ids = apply_template(param.c_str(), job);
+    if (job.truncate_prompt) truncate_prompt(ids, max_prompt_tokens(*job.truncate_prompt, context));
     if (static_cast<int>(ids.size()) >= context)
       throw ApiError{400,
                      fmt::format("{} of {} tokens: the context has room for {}, including one for the answer",
@@ -327,13 +330,13 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
       GenerationJob job = kChatCompletions.read(json, defaults_, formats_);
       ids = apply_template("messages", job);
     } else {
-      const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
-      if (!text) reject("prompt", "prompt: missing; expected a string, or messages");
-      check_prompt_bytes(fields.has("prompt") ? "prompt" : "text", text->size());
-      ids = tokenizer->encode(*text, fields.boolean("add_special_tokens").value_or(true));
+      const TextToTokenize read = read_text_to_tokenize(fields, ", or messages");
+      check_prompt_bytes(read.param, read.text.size());
+      ids = tokenizer->encode(read.text, read.add_special_tokens);
+      fields.has("return_token_strs");
+      log_ignored(fields.unknown());
     }
-    return json_text(
-        {{"tokens", ids}, {"count", ids.size()}, {"max_model_len", engine_.info().context_length}});
+    return tokenize_reply(fields, *tokenizer, ids, engine_.info().context_length);
   });
 }
 
@@ -351,18 +354,12 @@ void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>
     const Json json = parse_body(body);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
-    if (!engine_.tokenizer()) reject_unsupported("tokens", "the model has no tokenizer");
-    if (!fields.has("tokens")) reject("tokens", "tokens: missing; expected a list of token ids");
-    const std::vector<int32_t> ids = fields.token_ids("tokens");
+    const Tokenizer* tokenizer = engine_.tokenizer();
+    if (!tokenizer) reject_unsupported("tokens", "the model has no tokenizer");
     // The larger vocabulary: some tokenizers have tokens that the model lacks, and some models pad their
     // vocabulary.
-    const int vocab_size = std::max(engine_.model_spec().vocab_size, engine_.tokenizer()->vocab_size());
-    for (const int32_t id : ids)
-      if (id >= vocab_size)
-        reject("tokens", "tokens holds ", id, ": expected token ids, 0 to ", vocab_size - 1);
-    const std::string text =
-        engine_.tokenizer()->decode(ids, fields.boolean("skip_special_tokens").value_or(true));
-    return json_text({{"prompt", text}, {"text", text}});
+    return detokenize_reply(fields, *tokenizer,
+                            std::max(engine_.model_spec().vocab_size, tokenizer->vocab_size()));
   });
 }
 

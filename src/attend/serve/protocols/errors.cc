@@ -4,27 +4,40 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/anthropic/errors.h"
 
 namespace attend::serve {
 namespace {
 
+// Clients do not learn paths of files. The log has the reason.
+ApiError logged(const std::exception& error, std::string_view cause, std::string code) {
+  try_log_warning("a request failed: ", error.what());
+  return {500, std::string(cause) + "; the server's log has the reason", {}, std::move(code)};
+}
+
 ApiError to_api_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
-  if (!known) return {500, error.what(), {}, {}};
-  switch (known->code()) {
-    case ErrorCode::kInvalidArgument:
-    case ErrorCode::kUnsupported:
-      return {400, error.what(), {}, std::string(to_string(known->code()))};
-    case ErrorCode::kOutOfMemory:
-      return {503, error.what(), {}, std::string(to_string(known->code()))};
-    default:
-      return {500, error.what(), {}, std::string(to_string(known->code()))};
-  }
+  if (!known) return logged(error, "internal error", {});
+  if (known->code() == ErrorCode::kNotFound || known->code() == ErrorCode::kCorruptFile)
+    return logged(error, "a file of the server is missing or invalid", std::string(to_string(known->code())));
+  return {http_status(known->code()), error.what(), {}, std::string(to_string(known->code()))};
 }
 
 }  // namespace
+
+int http_status(ErrorCode code) {
+  switch (code) {
+    case ErrorCode::kInvalidArgument:
+    case ErrorCode::kUnsupported:
+      return 400;
+    case ErrorCode::kOutOfMemory:
+      return 503;
+    default:
+      return 500;
+  }
+}
 
 ApiError to_api_error(const std::exception_ptr& error) {
   try {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "attend/base/error.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/json/fields.h"
 
@@ -24,6 +25,9 @@ std::exception_ptr catch_error(Task&& task) noexcept {
   }
 }
 
+// Returns the status of an error of the engine: 400 if the request caused it, 503 without memory, otherwise
+// 500.
+int http_status(ErrorCode code);
 // Converts an ApiError or any other exception to status and message.
 ApiError to_api_error(const std::exception_ptr& error);
 

@@ -33,6 +33,7 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   copy.matched_token = output.matched_token;
   copy.matched_stop = output.matched_stop;
   copy.message = output.message;
+  copy.error_code = output.error_code;
   copy.num_prompt_tokens = output.request.num_prompt;
   copy.num_cached_tokens = output.request.num_cached_tokens;
   copy.drafts = output.request.draft.counts;
@@ -115,6 +116,7 @@ Generation::Generation(const Endpoint& endpoint, AsyncEngine& engine, Executor& 
       on_end_(std::move(on_end)) {}
 
 void Generation::submit(GenerationJob job, int max_waiting) {
+  for (PromptInput& prompt : job.prompts) encode(prompt, job);
   std::vector<std::string> echoes;
   for (const PromptInput& prompt : job.prompts) {
     if (!job.echo) break;
@@ -172,6 +174,24 @@ void Generation::submit(GenerationJob job, int max_waiting) {
     abort_submitted();
     throw;
   }
+}
+
+// The engine encodes a text itself, but with special tokens and completely.
+void Generation::encode(PromptInput& prompt, const GenerationJob& job) const {
+  const int context = engine_.info().context_length;
+  const int max_tokens = max_prompt_tokens(job.truncate_prompt.value_or(context), context);
+  const auto* const text = std::get_if<std::string>(&prompt);
+  if (!text) {
+    if (job.truncate_prompt) truncate_prompt(std::get<std::vector<int32_t>>(prompt), max_tokens);
+    return;
+  }
+  const Tokenizer* const tokenizer = engine_.tokenizer();
+  if (!tokenizer || (job.add_special_tokens && !job.truncate_prompt)) return;
+  if (job.truncate_prompt)
+    prompt = tokenizer->encode_truncated(*text, static_cast<size_t>(max_tokens), TruncationSide::kLeft,
+                                         job.add_special_tokens);
+  else if (text->size() <= engine_.info().max_prompt_bytes())  // otherwise the engine rejects it
+    prompt = tokenizer->encode(*text, false);
 }
 
 void Generation::abort_submitted() {
@@ -383,6 +403,7 @@ void Generation::on_output(const OutputCopy& output) {
   choice.matched_token = output.matched_token;
   choice.matched_stop = output.matched_stop;
   choice.message = output.message;
+  choice.error_code = output.error_code;
   add_logprobs(choice, output);
   std::span<const AnswerDelta> deltas;
   if (choice.answer) {
@@ -403,7 +424,7 @@ void Generation::on_output(const OutputCopy& output) {
   }
   for (const Choice& each : choices_)
     if (each.finish_reason == FinishReason::kError) {
-      built_.error = ApiError{500, each.message, {}, "generation_failed"};
+      built_.error = failure_of(each, job_);
       return;
     }
   built_.reply = writer_->reply(choices_);

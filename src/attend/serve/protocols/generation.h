@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/base/error.h"
 #include "attend/engine/async_engine.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/http/ready_queue.h"
@@ -28,6 +29,7 @@ struct OutputCopy {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop, message;
+  ErrorCode error_code = ErrorCode::kInternal;
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   std::optional<int> cache_miss_position;                // in the first output
@@ -87,6 +89,8 @@ class Generation : public ReadyHandler {
   double seconds() const { return std::chrono::duration<double>(Clock::now() - start_).count(); }
 
  private:
+  // Encodes a text that the engine would encode differently, and truncates the prompt if requested.
+  void encode(PromptInput& prompt, const GenerationJob& job) const;
   // Aborts the submitted prompts of a job that was rejected during submission.
   void abort_submitted();
   // Receives an output on the engine's thread.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -57,7 +58,9 @@ struct GenerationJob {
   int priority = 0;
   // Each prompt is completed params.n times.
   std::vector<PromptInput> prompts;
-  bool is_batch = false;  // /generate: the prompts were a list, so the reply is a list
+  bool is_batch = false;               // /generate: the prompts were a list, so the reply is a list
+  bool add_special_tokens = true;      // to a prompt that is a text
+  std::optional<int> truncate_prompt;  // only the last tokens of the prompt are used; -1: those that fit
   // Chat: variables of the template, a JSON object with "messages". `prompts` is empty until the template has
   // been applied.
   std::string variables;
@@ -68,7 +71,7 @@ struct GenerationJob {
   std::optional<RequestedGrammar> grammar;
   std::shared_ptr<TokenMask> mask;  // mask of the grammar after it is compiled; each prompt gets its own copy
   std::optional<AnswerFormat> answer;  // chat: how the answer is parsed; none: as text
-  bool has_max_tokens = false;         // otherwise up to the end of the context (chat)
+  bool has_max_tokens = false;         // otherwise up to the end of the context
   bool stream = false;
   bool include_usage = false;     // an extra chunk at the end
   bool continuous_usage = false;  // in each chunk
@@ -77,8 +80,21 @@ struct GenerationJob {
   // /generate: first prompt token with logprobs, and whether logprobs include the tokens' text.
   std::optional<int> logprob_start;
   bool logprob_text = false;
+  // /generate: whether replies contain the text, and whether each event of a stream has new output only.
+  bool detokenize = true;
+  bool incremental = false;
   MessageOptions message = {};
   std::vector<std::string> ignored;  // unknown fields
 };
+
+// Returns the maximum number of prompt tokens for truncate_prompt_tokens: -1 leaves one token for the answer.
+inline int max_prompt_tokens(int truncate_prompt, int context_length) {
+  return truncate_prompt < 0 ? context_length - 1 : truncate_prompt;
+}
+
+// Drops tokens at the start.
+inline void truncate_prompt(std::vector<int32_t>& ids, int max_tokens) {
+  if (std::ssize(ids) > max_tokens) ids.erase(ids.begin(), ids.end() - max_tokens);
+}
 
 }  // namespace attend::serve

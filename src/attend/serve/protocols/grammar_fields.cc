@@ -37,25 +37,25 @@ class Reader {
   void response_format(const Fields& fields) {
     const Json* format = fields.find("response_format");
     if (!format) return;
-    const Fields inner(*format, "response_format.");
+    const std::string name = fields.name("response_format");
+    const Fields inner(*format, name + ".");
     const std::string type = inner.string("type").value_or("");
     if (type == "text") return;
-    if (type == "json_object") return add(json_object_grammar(), "response_format");
+    if (type == "json_object") return add(json_object_grammar(), name);
     if (type == "structural_tag")
-      return add({GrammarKind::kStructuralTag, convert_structures(*format).dump()}, "response_format");
+      return add({GrammarKind::kStructuralTag, convert_structures(*format, name).dump()}, name);
     if (type != "json_schema")
-      reject_unsupported("response_format", "type \"", type,
+      reject_unsupported(name, "type \"", type,
                          "\" is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
                          "\"structural_tag\"");
     const Json* about = inner.find("json_schema");
-    if (!about) reject("response_format.json_schema", "response_format.json_schema: missing");
-    const Fields named(*about, "response_format.json_schema.");
+    if (!about) reject(inner.name("json_schema"), inner.name("json_schema"), ": missing");
+    const Fields named(*about, inner.name("json_schema") + ".");
     const Json* schema = named.find("schema");
     if (!schema) schema = named.find("schema_");  // name that SGLang's client uses
     if (!schema || !schema->is_object())
-      reject("response_format.json_schema.schema",
-             "response_format.json_schema.schema: expected a JSON schema, an object");
-    add({GrammarKind::kJsonSchema, schema->dump()}, "response_format");
+      reject(named.name("schema"), named.name("schema"), ": expected a JSON schema, an object");
+    add({GrammarKind::kJsonSchema, schema->dump()}, name);
   }
 
  private:
@@ -73,13 +73,13 @@ class Reader {
 
   // Converts SGLang's older form, {"structures": [{"begin", "schema", "end"}], "triggers": [...]}, to a
   // format.
-  static Json convert_structures(const Json& format) {
+  static Json convert_structures(const Json& format, const std::string& name) {
     if (!format.contains("structures")) return format;
     Json tags = Json::array();
     const Json& structures = format["structures"];
-    if (!structures.is_array()) reject("response_format.structures", "structures: expected a list");
+    if (!structures.is_array()) reject(name + ".structures", name, ".structures: expected a list");
     for (const Json& structure : structures) {
-      const Fields fields(structure, "response_format.structures.");
+      const Fields fields(structure, name + ".structures.");
       const Json* schema = fields.find("schema");
       tags.push_back({{"type", "tag"},
                       {"begin", fields.string("begin").value_or("")},
@@ -103,7 +103,7 @@ std::optional<RequestedGrammar> read_grammar(const Fields& fields) {
   reader.response_format(fields);
   for (const char* key : {"json_schema", "guided_json"}) reader.json(fields, key);
   for (const char* key : {"regex", "guided_regex"}) reader.text(fields, key, GrammarKind::kRegex);
-  for (const char* key : {"ebnf", "guided_grammar"}) reader.text(fields, key, GrammarKind::kEbnf);
+  for (const char* key : {"ebnf", "guided_grammar", "grammar"}) reader.text(fields, key, GrammarKind::kEbnf);
   reader.choice(fields, "guided_choice");
   reader.object(fields, "guided_json_object");
   reader.structural_tag(fields, "structural_tag");

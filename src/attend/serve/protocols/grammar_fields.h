@@ -15,8 +15,8 @@ struct RequestedGrammar {
 };
 
 // Reads response_format; SGLang's json_schema, regex, ebnf and structural_tag; vLLM's structured_outputs,
-// guided_json, guided_regex, guided_choice and guided_grammar. Throws ApiError that names the field, also if
-// there is more than one.
+// guided_json, guided_regex, guided_choice and guided_grammar; llama-server's grammar. Throws ApiError that
+// names the field, also if there is more than one.
 std::optional<RequestedGrammar> read_grammar(const Fields& fields);
 
 }  // namespace attend::serve

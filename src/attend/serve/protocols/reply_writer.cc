@@ -41,6 +41,13 @@ std::string event(std::string_view name, std::string_view json) {
   return lines;
 }
 
+// The request causes an error of its grammar's masks.
+ApiError failure_of(const Choice& choice, const GenerationJob& job) {
+  const bool is_own = choice.error_code == ErrorCode::kInvalidArgument;
+  const std::string param = is_own && job.grammar ? job.grammar->param : "";
+  return {http_status(choice.error_code), choice.message, param, "generation_failed"};
+}
+
 void add_matched_stop(const Choice& choice, JsonText& json) {
   if (!choice.matched_stop.empty())
     json.text(choice.matched_stop);

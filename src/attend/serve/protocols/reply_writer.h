@@ -11,9 +11,11 @@
 #include <string_view>
 #include <vector>
 
+#include "attend/base/error.h"
 #include "attend/engine/output/logprob_entries.h"
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/speculation/speculative_options.h"
+#include "attend/serve/json/fields.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/generation_job.h"
 
@@ -36,6 +38,8 @@ struct Choice {
   size_t num_prompt_logprobs = 0;  // number of prompt tokens in `logprobs`
   size_t num_logprobs_sent = 0;    // number already sent in events
   size_t num_chars_sent = 0;       // characters of the sent tokens: text offset of the next one
+  // Sizes that events of /generate have contained.
+  size_t num_text_bytes_sent = 0, num_ids_sent = 0;
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
   std::optional<CacheMiss> cache_miss;
@@ -45,7 +49,8 @@ struct Choice {
   FinishReason finish_reason = FinishReason::kNone;
   std::optional<int32_t> matched_token;
   std::string matched_stop;
-  std::string message;                 // message of an error or an abort
+  std::string message;  // message of an error or an abort
+  ErrorCode error_code = ErrorCode::kInternal;
   double seconds = 0.0;                // since the request arrived
   std::shared_ptr<ChatAnswer> answer;  // parsed answer of a chat; null: text only
   // Blocks of `answer` that the first tokens of `logprobs` belong to; kNoBlock: reasoning, calls and tags.
@@ -95,6 +100,8 @@ std::string event(std::string_view json);
 std::string event(std::string_view name, std::string_view json);
 inline constexpr std::string_view kLastEvent = "data: [DONE]\n\n";
 
+// Returns the error of a choice with FinishReason::kError. `job`: its request.
+ApiError failure_of(const Choice& choice, const GenerationJob& job);
 // Writes the string or token that ended the choice, in SGLang's format, or null.
 void add_matched_stop(const Choice& choice, JsonText& json);
 // Writes a token with its bytes and the likeliest tokens, in OpenAI's format.

@@ -17,65 +17,6 @@ constexpr size_t kMaxSaltChars = 200;                 // the prefix cache stores
 constexpr size_t kMaxCompletions = 4096;              // per request, over all its prompts
 constexpr size_t kMaxParamBytes = size_t{256} << 20;  // per request, over all its completions
 
-// Fields that would change the answer and are not supported.
-constexpr RefusedField kMissing[] = {
-    {"stop_regex", "not supported; use stop"},
-    {"bad_words", "not supported; use logit_bias"},
-    {"allowed_token_ids", "not supported; use logit_bias"},
-    {"custom_logit_processor", "not supported"},
-    {"logits_processors", "not supported"},
-    {"use_beam_search", "not supported"},
-    {"length_penalty", "not supported"},
-    {"truncate_prompt_tokens", "not supported"},
-    {"prompt_logprobs", "not supported here; use /generate with logprob_start_len, or echo with logprobs"},
-    {"token_ids_logprob", "not supported"},
-    {"return_hidden_states", "not supported"},
-    {"lora_path", "adapters are not supported"},
-    {"input_embeds", "not supported"},
-    {"image_data", "images are not supported"},
-    {"video_data", "videos are not supported"},
-    {"audio_data", "sound is not supported"},
-    {"audio", "sound is not supported"},
-    {"session_params", "not supported"},
-    {"web_search_options", "not supported"},
-    {"functions", "replaced by tools in OpenAI's API; send tools"},
-    {"function_call", "replaced by tool_choice in OpenAI's API; send tool_choice"},
-    {"repeat_last_n", "not supported; penalties count all tokens of the answer and the prompt"},
-    {"mirostat", "not supported"},
-    {"dynatemp_range", "not supported"},
-    {"xtc_probability", "not supported"},
-    {"dry_multiplier", "not supported"},
-    {"samplers", "not supported"},
-    {"lora", "adapters are not supported"},
-    {"lora_request", "adapters are not supported"},
-    {"mm_processor_kwargs", "images are not supported"},
-    {"return_token_ids", "not supported; /generate returns output_ids"},
-    {"return_tokens_as_token_ids", "not supported; /generate returns ids of tokens with logprobs"},
-};
-// Known fields without effect on the answer. SGLang's router sends separate_reasoning true, which has no
-// effect in SGLang either if the server has no reasoning parser.
-constexpr const char* kWithoutEffect[] = {"user",
-                                          "store",
-                                          "metadata",
-                                          "service_tier",
-                                          "prediction",
-                                          "stream_reasoning",
-                                          "separate_reasoning",
-                                          "verbosity",
-                                          "safety_identifier",
-                                          "prompt_cache_key",
-                                          "spaces_between_special_tokens",
-                                          "parallel_tool_calls",
-                                          "detokenize",
-                                          "add_special_tokens"};
-
-// Returns true for values that mean the default: false, 0, "", [], {}.
-bool is_neutral(const Json& value) {
-  if (value.is_boolean()) return value == false;
-  if (value.is_number()) return value == 0;
-  return value.is_string() ? value == "" : value.empty();
-}
-
 void read_edits(const Fields& fields, const SamplingDefaults& defaults, SamplingParams& params) {
   const auto number = [&](const char* key, double missing, double lowest, double highest) {
     const double value = fields.number(key).value_or(missing);
@@ -93,6 +34,12 @@ void read_edits(const Fields& fields, const SamplingDefaults& defaults, Sampling
   }
   params.frequency_penalty = number("frequency_penalty", 0.0, -2.0, 2.0);
   params.presence_penalty = number("presence_penalty", 0.0, -2.0, 2.0);
+  const bool penalizes = params.repetition_penalty != 1.0f || params.frequency_penalty != 0.0f ||
+                         params.presence_penalty != 0.0f;
+  if (const auto last = fields.integer("repeat_last_n", -1, INT32_MAX); last && *last != -1 && penalizes)
+    reject_unsupported(fields.name("repeat_last_n"),
+                       "not supported: penalties count all tokens of the answer, the repetition penalty also "
+                       "those of the prompt; expected -1, or no penalty");
   for (const char* key : {"min_tokens", "min_new_tokens"})
     if (const auto value = fields.integer(key, 0, INT32_MAX)) params.min_tokens = static_cast<int>(*value);
   const Json* bias = fields.find("logit_bias");
@@ -128,19 +75,6 @@ size_t param_bytes(const SamplingParams& params) {
 
 }  // namespace
 
-void reject_fields(const Fields& fields, std::span<const RefusedField> refused) {
-  for (const auto& [key, why] : refused)
-    if (const Json* value = fields.find(key); value && !is_neutral(*value))
-      reject_unsupported(fields.name(key), why);
-}
-
-void reject_unsupported_fields(const Fields& fields) {
-  reject_fields(fields, kMissing);
-  for (const char* key : kWithoutEffect) fields.find(key);
-  if (const Json* modalities = fields.find("modalities"); modalities && *modalities != Json({"text"}))
-    reject_unsupported("modalities", "only [\"text\"] is supported");
-}
-
 void read_sampling(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
   SamplingParams& params = job.params;
   params.temperature = static_cast<float>(fields.number("temperature").value_or(defaults.temperature));
@@ -149,8 +83,9 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   // SGLang and vLLM write -1 for "all".
   const auto top_k = fields.integer("top_k", -1, INT32_MAX);
   params.top_k = static_cast<int32_t>(std::max<int64_t>(top_k.value_or(defaults.top_k), 0));
-  if (const auto seed = fields.integer("seed", INT64_MIN, INT64_MAX))
-    params.seed = static_cast<uint64_t>(*seed);
+  for (const char* key : {"sampling_seed", "seed"})  // SGLang's name, OpenAI's
+    if (const auto seed = fields.integer(key, INT64_MIN, INT64_MAX))
+      params.seed = static_cast<uint64_t>(*seed);
   params.stop = fields.strings("stop");
   if (params.stop.size() > kMaxStops)
     reject(fields.name("stop"), fields.name("stop"), " holds ", params.stop.size(), " strings: at most ",
@@ -164,7 +99,6 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
   params.skip_special_tokens = fields.boolean("skip_special_tokens").value_or(true);
   params.include_stop = fields.boolean("include_stop_str_in_output").value_or(false) ||
                         fields.boolean("no_stop_trim").value_or(false);
-  reject_unsupported_fields(fields);
   job.grammar = read_grammar(fields);
   read_edits(fields, defaults, params);
   const auto check_range = [&](const char* key, double value, double lowest, double highest) {
@@ -179,19 +113,34 @@ void read_sampling(const Fields& fields, const SamplingDefaults& defaults, Gener
 }
 
 void read_max_tokens(const Fields& fields, std::initializer_list<const char*> keys, GenerationJob& job) {
-  for (const char* key : keys) {
-    const auto value = fields.integer(key, 1, INT32_MAX);
-    if (!value || job.has_max_tokens) continue;
-    job.params.max_new_tokens = static_cast<int>(*value);
-    job.has_max_tokens = true;
-  }
+  bool is_given = false;
+  const auto read = [&](const char* key) {
+    const auto value = fields.integer(key, -1, INT32_MAX);
+    if (!value || is_given) return;
+    is_given = true;
+    job.has_max_tokens = *value >= 0;
+    job.params.max_new_tokens = job.has_max_tokens ? static_cast<int>(*value) : INT32_MAX;
+  };
+  for (const char* key : keys) read(key);
+  for (const char* key : {"max_tokens", "max_completion_tokens", "max_new_tokens", "n_predict"}) read(key);
+}
+
+std::optional<int> read_truncation(const Fields& fields) {
+  constexpr const char* kKey = "truncate_prompt_tokens";
+  const auto value = fields.integer(kKey, -1, INT32_MAX);
+  if (!value) return std::nullopt;
+  if (*value == 0)
+    reject(fields.name(kKey), fields.name(kKey), " 0: expected at least 1, or -1 for the context");
+  return static_cast<int>(*value);
 }
 
 void read_request(const Fields& fields, GenerationJob& job) {
   job.model = fields.string("model").value_or("");
-  job.rid = fields.id("rid").value_or("");
+  for (const char* key : {"request_id", "rid"})  // vLLM's name, SGLang's
+    if (auto id = fields.id(key)) job.rid = std::move(*id);
   job.stream = fields.boolean("stream").value_or(false);
   job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
+  job.truncate_prompt = read_truncation(fields);
   // The joined key includes the size of the salt, so that different splits give different keys.
   const auto read_salt = [&](const char* field) {
     std::string text = fields.string(field).value_or("");

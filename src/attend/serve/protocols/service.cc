@@ -152,11 +152,15 @@ void Service::check_key(Needs needs, const HttpRequest& request) const {
 
 void Service::check_model(const std::string& name) const {
   const auto& served = options_.served_names;
-  if (name.empty() || name == options_.model_path ||
+  if (name.empty() || name == options_.model_path || options_.skip_model_name_validation ||
       std::find(served.begin(), served.end(), name) != served.end())
     return;
+  // Without --served-model-name, the name is a path of this machine.
+  const bool is_path = served.front() == options_.model_path;
   throw ApiError{
-      404, fmt::format("model {}: not served here; expected {}", excerpt(name), fmt::join(served, ", ")),
+      404,
+      fmt::format("model {}: not served here; expected {}", excerpt(name),
+                  is_path ? "a name that GET /v1/models lists" : fmt::format("{}", fmt::join(served, ", "))),
       "model", "model_not_found"};
 }
 

@@ -28,6 +28,8 @@ struct ApiOptions {
   std::string admin_api_key;              // for endpoints that change the server; empty: api_key
   int max_queued_requests = 0;            // 0: no limit
   MetricNames metric_names = MetricNames::kSglang;
+  bool skip_model_name_validation = false;    // requests may name any model
+  bool incremental_streaming_output = false;  // events of /generate contain new output only
   bool log_requests = false;
   ResponseStoreLimits stored_responses = {};
 };

@@ -10,6 +10,7 @@
 #include "attend/serve/protocols/anthropic/replies.h"
 #include "attend/serve/protocols/anthropic/tools.h"
 #include "attend/serve/protocols/endpoint.h"
+#include "attend/serve/protocols/foreign_fields.h"
 #include "attend/serve/protocols/request_fields.h"
 
 namespace attend::serve {
@@ -147,6 +148,7 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
   variables["messages"] = std::move(conversation.messages);
   job.variables = variables.dump();
   check_num_completions(job);
+  reject_unsupported_fields(fields);
   job.ignored = fields.unknown();
   return job;
 }

@@ -5,6 +5,7 @@
 #include "attend/serve/json/partial_json.h"
 #include "attend/serve/protocols/anthropic/errors.h"
 #include "attend/serve/protocols/anthropic/signature.h"
+#include "attend/serve/protocols/errors.h"
 
 namespace attend::serve {
 namespace {
@@ -15,7 +16,7 @@ using Thinking = MessageOptions::Thinking;
 // Error of an answer that did not end by itself, if it has one.
 std::optional<ApiError> failure(const Choice& choice) {
   if (choice.finish_reason == FinishReason::kError)
-    return ApiError{500, choice.message, {}, "generation_failed"};
+    return ApiError{http_status(choice.error_code), choice.message, {}, "generation_failed"};
   if (choice.finish_reason == FinishReason::kAbort)
     return ApiError{500, choice.message.empty() ? "the request was aborted" : choice.message, {}, "aborted"};
   return std::nullopt;

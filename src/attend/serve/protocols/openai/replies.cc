@@ -271,7 +271,7 @@ void OpenAiReplies::add_events(const Update& update, Choice& choice, std::string
     choice.count_logprobs_as_sent();
   }
   if (choice.finish_reason == FinishReason::kError)
-    events += event(error_reply({500, choice.message, {}, "generation_failed"}));
+    events += event(error_reply(failure_of(choice, job_)));
   else if (choice.finish_reason != FinishReason::kNone)
     events += event(finish_chunk(update.index, choice));
 }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attend/serve/protocols/answer_format.h"
+#include "attend/serve/protocols/foreign_fields.h"
 #include "attend/serve/protocols/openai/replies.h"
 #include "attend/serve/protocols/openai/tool_fields.h"
 #include "attend/serve/protocols/request_fields.h"
@@ -15,6 +16,9 @@ namespace {
 void read_common(const Fields& fields, const SamplingDefaults& defaults, GenerationJob& job) {
   read_request(fields, job);
   job.params.n = static_cast<int>(fields.integer("n", 1, kMaxChoices).value_or(1));
+  if (const auto best_of = fields.integer("best_of", 1, kMaxChoices);
+      best_of && *best_of != 1 && *best_of != job.params.n)
+    reject("best_of", "best_of ", *best_of, ": expected 1, or n");
   if (const Json* options = fields.find("stream_options")) {
     if (!job.stream) reject("stream_options", "stream_options: only with stream true");
     const Fields inner(*options, "stream_options.");
@@ -94,7 +98,7 @@ std::string template_variables(const Fields& fields, GenerationJob& job) {
     variables = *own;
   }
   variables["messages"] = *fields.find("messages");
-  for (const char* key : {"tools", "documents", "reasoning_effort"})
+  for (const char* key : {"tools", "documents", "reasoning_effort", "verbosity"})
     if (const Json* value = fields.find(key)) variables[key] = *value;
   const std::optional<bool> generation_prompt = fields.boolean("add_generation_prompt");
   job.add_generation_prompt = generation_prompt.value_or(true);
@@ -120,7 +124,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
   const Fields fields(body);
   GenerationJob job;
   read_common(fields, defaults, job);
-  read_max_tokens(fields, {"max_completion_tokens", "max_tokens"}, job);
+  read_max_tokens(fields, {"max_completion_tokens"}, job);
   const auto num_top = fields.integer("top_logprobs", 0, kMaxTopLogprobs);
   if (fields.boolean("logprobs").value_or(false))
     job.params.logprobs = static_cast<int>(num_top.value_or(0));
@@ -138,6 +142,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
                     job);
   check_num_completions(job);
   job.variables = template_variables(fields, job);
+  reject_unsupported_fields(fields);
   job.ignored = fields.unknown();
   return job;
 }
@@ -146,19 +151,15 @@ GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults
   const Fields fields(body);
   GenerationJob job;
   job.params.max_new_tokens = 16;
-  read_common(fields, defaults, job);
-  read_max_tokens(fields, {"max_tokens", "max_completion_tokens"}, job);
   job.has_max_tokens = true;
+  read_common(fields, defaults, job);
+  read_max_tokens(fields, {"max_tokens"}, job);
+  job.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   job.echo = fields.boolean("echo").value_or(false);
   if (const Json* logprobs = fields.find("logprobs"); logprobs && *logprobs != false) {
     job.params.logprobs = static_cast<int>(*fields.integer("logprobs", 0, kMaxTopLogprobs));
     if (job.echo) job.params.prompt_logprobs = job.params.logprobs;
   }
-  if (const auto best_of = fields.integer("best_of", 1, kMaxChoices);
-      best_of && *best_of != 1 && *best_of != job.params.n)
-    reject("best_of", "best_of ", *best_of, ": expected 1, or n");
-  if (fields.string("suffix").value_or("") != "")
-    reject_unsupported("suffix", "not supported; expected none");
   const Json* prompt = fields.find("prompt");
   if (!prompt) reject("prompt", "prompt: missing; expected a string, token ids, or a list of these");
   if (prompt->is_string()) {
@@ -177,6 +178,7 @@ GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults
     reject("prompt", "prompt ", excerpt(*prompt), ": expected a string, token ids, or a list of 1 to ",
            kMaxPrompts, " of these");
   check_num_completions(job);
+  reject_unsupported_fields(fields);
   job.ignored = fields.unknown();
   return job;
 }

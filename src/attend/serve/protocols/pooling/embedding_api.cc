@@ -12,6 +12,7 @@
 #include "attend/serve/http/memory.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/endpoint.h"
+#include "attend/serve/protocols/tokenization.h"
 
 namespace attend::serve {
 
@@ -167,9 +168,12 @@ void EmbeddingApi::submit(const PoolingEndpoint& endpoint, const std::string& id
   const auto reply = std::make_shared<const decltype(job.reply)>(std::move(job.reply));
   const auto done = [this, call, reply, id](EmbeddingResult result) mutable {
     const auto make = [this, call, reply, id](EmbeddingResult& made) {
-      if (made.vectors.empty())
-        throw made.code == ErrorCode::kOutOfMemory ? out_of_memory()
-                                                   : ApiError{500, made.message, {}, "embedding_failed"};
+      if (made.vectors.empty()) {
+        if (made.code == ErrorCode::kOutOfMemory) throw out_of_memory();
+        ApiError failure = to_api_error(std::make_exception_ptr(Error(made.code, made.message)));
+        failure.code = "embedding_failed";
+        throw failure;
+      }
       const PoolingReplyHead head{.id = id,
                                   .model = options_.served_names.front(),
                                   .created = static_cast<int64_t>(std::time(nullptr)),
@@ -232,11 +236,9 @@ void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Ex
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
     if (!embedder_.tokenizer()) reject_unsupported("prompt", "the model has no tokenizer");
-    const auto text = fields.has("prompt") ? fields.string("prompt") : fields.string("text");
-    if (!text) reject("prompt", "prompt: missing; expected a string");
-    const std::vector<int32_t> ids =
-        embedder_.tokenizer()->encode(*text, fields.boolean("add_special_tokens").value_or(true));
-    return json_text({{"tokens", ids}, {"count", ids.size()}, {"max_model_len", max_model_len()}});
+    const TextToTokenize read = read_text_to_tokenize(fields);
+    const std::vector<int32_t> ids = embedder_.tokenizer()->encode(read.text, read.add_special_tokens);
+    return tokenize_reply(fields, *embedder_.tokenizer(), ids, max_model_len());
   });
 }
 

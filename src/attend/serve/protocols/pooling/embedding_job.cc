@@ -7,6 +7,8 @@
 #include <iterator>
 
 #include "attend/serve/json/base64.h"
+#include "attend/serve/protocols/foreign_fields.h"
+#include "attend/serve/protocols/request_fields.h"
 
 namespace attend::serve {
 namespace {
@@ -63,9 +65,9 @@ EmbeddingJob read_embedding(const Json& body, int dimensions) {
   job.base64 = format == "base64";
   if (const auto wanted = fields.integer("dimensions", 1, dimensions))
     job.dimensions = static_cast<int>(*wanted);
-  if (fields.has("truncate_prompt_tokens"))
-    reject_unsupported("truncate_prompt_tokens", "not supported; a text that is too long is rejected");
-  fields.string("user");  // accepted without effect
+  job.truncate = read_truncation(fields);
+  job.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  reject_unsupported_fields(fields);
   job.ignored = fields.unknown();
   return job;
 }

@@ -15,6 +15,9 @@ struct EmbeddingJob {
   std::vector<PromptInput> inputs;
   std::optional<int> dimensions;  // number of leading elements to return; none: all
   bool base64 = false;
+  bool add_special_tokens = true;  // to inputs that are texts
+  // Only the first tokens of each input are used; -1: those that fit; none: a longer input is rejected.
+  std::optional<int> truncate;
   std::vector<std::string> ignored;  // unknown fields
 };
 

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "attend/serve/protocols/answer_format.h"
+#include "attend/serve/protocols/foreign_fields.h"
 #include "attend/serve/protocols/request_fields.h"
 #include "attend/serve/protocols/responses/input_items.h"
 #include "attend/serve/protocols/responses/response_tools.h"
@@ -246,6 +247,7 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   for (const char* key : {"prompt_cache_options", "prompt_cache_retention"}) fields.find(key);
   job.response = request;
   check_num_completions(job);
+  reject_unsupported_fields(fields);
   job.ignored = fields.unknown();
   return job;
 }

@@ -3,6 +3,7 @@
 
 #include "attend/serve/protocols/endpoint.h"
 #include "attend/serve/protocols/errors.h"
+#include "attend/serve/protocols/foreign_fields.h"
 #include "attend/serve/protocols/request_fields.h"
 
 namespace attend::serve {
@@ -26,7 +27,8 @@ void add_native_finish_reason(const Choice& choice, JsonText& json) {
     json.text("length").key("length").integer(std::ssize(choice.token_ids));
   } else {
     json.text("abort").key("message").text(choice.message);
-    json.key("status_code").integer(choice.finish_reason == FinishReason::kError ? 500 : 400);
+    json.key("status_code")
+        .integer(choice.finish_reason == FinishReason::kError ? http_status(choice.error_code) : 400);
   }
   json.end_object();
 }
@@ -66,9 +68,11 @@ void add_native_logprobs(const Choice& choice, const GenerationJob& job, JsonTex
     json.end_array();
   };
   const size_t num_prompt = choice.num_prompt_logprobs;
-  const auto start = static_cast<size_t>(job.logprob_start.value_or(0));
-  add("input_token_logprobs", "input_top_logprobs", std::min(start, num_prompt), num_prompt, true);
-  add("output_token_logprobs", "output_top_logprobs", num_prompt, choice.logprobs.size(), false);
+  const size_t first = std::min(static_cast<size_t>(job.logprob_start.value_or(0)), num_prompt);
+  const size_t num_sent = job.incremental ? choice.num_logprobs_sent : 0;
+  add("input_token_logprobs", "input_top_logprobs", num_sent > 0 ? num_prompt : first, num_prompt, true);
+  add("output_token_logprobs", "output_top_logprobs", std::max(num_sent, num_prompt), choice.logprobs.size(),
+      false);
 }
 
 // Writes no counts without speculation, as SGLang.
@@ -81,7 +85,8 @@ void add_draft_counts(const DraftCounts& drafts, JsonText& json) {
   json.key("spec_accept_rate").number(drafts.accept_rate());
 }
 
-// Each event contains the complete text and all logprobs so far.
+// Each event contains the complete text and all logprobs so far or, with --incremental-streaming-output,
+// those that no event has contained yet.
 class GenerateReplies final : public ReplyWriter {
  public:
   GenerateReplies(const ReplyHead& head, const GenerationJob& job) : head_(head), job_(job) {}
@@ -99,14 +104,16 @@ class GenerateReplies final : public ReplyWriter {
     const bool finished = choice.finish_reason != FinishReason::kNone;
     const size_t num_new = choice.logprobs.size() - choice.num_logprobs_sent;
     // One event per token would make the total size quadratic.
-    const bool waits_for_more =
-        job_.params.logprobs && !update.is_first && num_new < choice.num_logprobs_sent / kLogprobBatches;
+    const bool waits_for_more = job_.params.logprobs && !job_.incremental && !update.is_first &&
+                                num_new < choice.num_logprobs_sent / kLogprobBatches;
     if ((update.is_first || !update.text.empty() || num_new > 0) && !finished && !waits_for_more) {
       add_event(choice, update.index, events);
       choice.count_logprobs_as_sent();
+      choice.num_text_bytes_sent = choice.text.size();
+      choice.num_ids_sent = choice.token_ids.size();
     }
     if (choice.finish_reason == FinishReason::kError)
-      events += event(error_reply({500, choice.message, {}, "generation_failed"}));
+      events += event(error_reply(failure_of(choice, job_)));
     else if (finished)
       add_event(choice, update.index, events);
   }
@@ -122,8 +129,11 @@ class GenerateReplies final : public ReplyWriter {
 
   void add_reply(const Choice& choice, size_t index, JsonText& json) const {
     const bool several = job_.prompts.size() * static_cast<size_t>(job_.params.n) > 1;
-    json.begin_object().key("text").text(choice.text).key("output_ids").begin_array();
-    for (const int32_t id : choice.token_ids) json.integer(id);
+    const size_t num_text_bytes = job_.incremental ? choice.num_text_bytes_sent : 0;
+    const std::string_view text = std::string_view(choice.text).substr(num_text_bytes);
+    json.begin_object().key("text").text(job_.detokenize ? text : "").key("output_ids").begin_array();
+    for (size_t i = job_.incremental ? choice.num_ids_sent : 0; i < choice.token_ids.size(); ++i)
+      json.integer(choice.token_ids[i]);
     json.end_array().key("meta_info").begin_object();
     json.key("id").text(several ? head_.id + "-" + std::to_string(index) : head_.id);
     add_native_finish_reason(choice, json);
@@ -168,10 +178,11 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   const Fields sampling(given ? *given : none, "sampling_params.");
   read_sampling(sampling, defaults, job);
   job.params.n = static_cast<int>(sampling.integer("n", 1, kMaxChoices).value_or(1));
-  read_max_tokens(sampling, {"max_new_tokens"}, job);
   job.has_max_tokens = true;
+  read_max_tokens(sampling, {"max_new_tokens"}, job);
   read_request(fields, job);
-  reject_unsupported_fields(fields);
+  job.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
+  job.detokenize = fields.boolean("detokenize").value_or(true);
   read_native_logprobs(fields, job);
   const Json* text = fields.find("text");
   const Json* ids = fields.find("input_ids");
@@ -190,6 +201,10 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
     reject(text ? "text" : "input_ids", text ? "text" : "input_ids", ": expected 1 to ", kMaxPrompts,
            " prompts");
   check_num_completions(job);
+  for (const std::string& key : fields.unknown())
+    if (sampling.has_read(key)) reject(key, key, ": expected in sampling_params");
+  reject_unsupported_fields(fields);
+  reject_unsupported_fields(sampling);
   job.ignored = fields.unknown();
   for (const std::string& key : sampling.unknown()) job.ignored.push_back(sampling.name(key));
   return job;
