@@ -65,7 +65,7 @@ TEST(ServeCommand, RejectsAnUnavailableAddressBeforeLoadingWeights) {
 TEST(ServeCommand, RejectsFlagsOutOfRange) {
   const std::pair<const char*, const char*> cases[] = {
       {"--port 70000", "--port '70000': expected an integer from 0 to 65535"},
-      {"--unix-socket x --port 1", "mutually exclusive with --host and --port"},
+      {"--unix-socket x --port 1", "--port: no effect with --unix-socket"},
       {"--served-model-name \"\"", "--served-model-name '': expected a name"},
       {"--schedule-policy lpm --disable-radix-cache --page-size 3",
        "--schedule-policy lpm: same as fcfs with --disable-radix-cache"},

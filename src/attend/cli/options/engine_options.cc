@@ -11,6 +11,7 @@
 #include "attend/cli/options/flags.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
+#include "attend/tensor/driver_version.h"
 
 namespace attend::cli {
 namespace {
@@ -24,8 +25,13 @@ Device parse_device(const std::string& name) {
   const char* const end = name.data() + name.size();
   if (name.starts_with(kCuda))
     if (const auto [rest, error] = std::from_chars(name.data() + kCuda.size(), end, index);
-        error == std::errc() && rest == end && index >= 0)
-      return {DeviceType::kCuda, index};
+        error == std::errc() && rest == end && index >= 0) {
+      const Device device{DeviceType::kCuda, index};
+      // Without a GPU, the driver's error is the cause.
+      if (const int num_gpus = cuda::device_count(); num_gpus > 0)
+        cuda::require_gpu(device, num_gpus, "--device");
+      return device;
+    }
   fail(ErrorCode::kInvalidArgument, "--device ", name, ": expected auto, cpu, cuda or cuda:N");
 }
 
@@ -70,6 +76,30 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
         "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
     require(speculation.algorithm || !given(app, flag), flag, ": requires --speculative-algorithm");
   return speculation;
+}
+
+// Flags that have no effect with another one.
+struct FlagWithoutEffect {
+  const char* flag;
+  const char* other;
+};
+constexpr FlagWithoutEffect kFlagsWithoutEffect[] = {
+    {"--cuda-graph-bs", "--disable-cuda-graph"},
+    {"--cuda-graph-max-bs", "--disable-cuda-graph"},
+    {"--cuda-graph-max-bs", "--cuda-graph-bs"},
+    {"--swa-full-tokens-ratio", "--disable-hybrid-swa-memory"},
+    {"--radix-eviction-policy", "--disable-radix-cache"},
+    {"--allowed-hosts", "--unix-socket"},
+    {"--host", "--unix-socket"},
+    {"--port", "--unix-socket"},
+};
+
+void reject_flags_without_effect(const CLI::App& app) {
+  for (const auto& [flag, other] : kFlagsWithoutEffect)
+    require(!given(app, flag) || !given(app, other), flag, ": no effect with ", other);
+  require(!given(app, "--attention-backend") || !given(app, "--prefill-attention-backend") ||
+              !given(app, "--decode-attention-backend"),
+          "--attention-backend: no effect with --prefill-attention-backend and --decode-attention-backend");
 }
 
 // Warns about flags that have no effect on a CPU.
@@ -220,6 +250,7 @@ void set_threads(int threads) {
 }
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
+  reject_flags_without_effect(app);
   set_threads(options.threads);
 
   EngineConfig config;
@@ -258,8 +289,6 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.state_snapshot_interval = options.state_snapshot_interval;
   config.disable_radix_cache = options.disable_radix_cache;
   if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
-  require(!options.disable_radix_cache || !given(app, "--radix-eviction-policy"),
-          "--radix-eviction-policy: not with --disable-radix-cache");
   if (options.disable_radix_cache && config.schedule.policy == SchedulePolicy::kLpm)
     log_warning("--schedule-policy lpm: same as fcfs with --disable-radix-cache");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);

@@ -112,9 +112,15 @@ CLI::Option* add_text(CLI::App& app, const std::string& flags, std::string& valu
 
 CLI::Option* add_repeated(CLI::App& app, const std::string& flags, std::vector<std::string>& values,
                           const std::string& help) {
+  const std::string name(first_name(flags));
   return app
       .add_option_function<std::string>(
-          flags, [&values](const std::string& value) { values.push_back(value); }, help)
+          flags,
+          [&values, name](const std::string& value) {
+            require(!value.empty(), name, " '': expected a non-empty text");
+            values.push_back(value);
+          },
+          help)
       ->take_all()
       ->trigger_on_parse();
 }
