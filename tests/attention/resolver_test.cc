@@ -219,7 +219,8 @@ TEST(Resolver, NamesTheCauseBeforeOtherHardware) {
   const Failure nobody = failure(needs, kHopperMachine, {});
   EXPECT_THAT(
       nobody.message,
-      StartsWith("head dims 20/20: no attention backend supports this model on hopper:\n  head dims 20/20: "));
+      StartsWith(
+          "head dims 20/20: no attention backend supports this model on hopper:\n  head dims 20/20: "));
   const size_t last_here = nobody.message.find("head dims 20/20: fa3 supports");
   EXPECT_LT(last_here, nobody.message.find("cpu runs MHA on cpu"));
   EXPECT_LT(last_here, nobody.message.find("flashmla supports MLA only"));
