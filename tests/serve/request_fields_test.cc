@@ -9,9 +9,9 @@
 #include <map>
 #include <sstream>
 
-#include "attend/serve/protocols/embedding_job.h"
 #include "attend/serve/protocols/endpoint.h"
 #include "attend/serve/protocols/foreign_fields.h"
+#include "attend/serve/protocols/pooling/embedding_job.h"
 
 namespace attend::serve {
 namespace {
