@@ -34,9 +34,9 @@ struct EmbedderConfig {
   // Maximum number of tokens of one text, including special tokens. 0: the value of
   // sentence_bert_config.json, limited by the model's maximum position and 8192.
   int max_input_tokens = 0;
-  // The model is a language model whose answer "yes" or "no" is the score of a pair (Qwen3-Reranker). Not
-  // needed if its files describe the score: config.json's classifier_from_token, or a LogitScore module of
-  // sentence-transformers.
+  // The model is a language model, and the probability of its answer "yes" is the score of a pair
+  // (Qwen3-Reranker). Not needed if its files describe the score: config.json's classifier_from_token, or a
+  // LogitScore module of sentence-transformers.
   bool is_reranker = false;
 };
 

@@ -161,7 +161,7 @@ class StateGroup final : public CacheGroup {
   };
   struct Snapshot {
     int slot = 0, position = 0;
-    int num_loads = 0;  // rows whose next step reads it
+    int num_loads = 0;  // rows that read it in their next step
     std::list<PageId>::iterator age = {};
   };
   using Snapshots = std::unordered_map<PageId, Snapshot>;

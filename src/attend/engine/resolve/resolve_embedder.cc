@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kMaxInputTokens = 8192;
 
-// Answers of Qwen3-Reranker, whose probability of the second one is the score.
+// Answers of Qwen3-Reranker. The probability of the second one is the score.
 constexpr std::string_view kNo = "no", kYes = "yes";
 
 int32_t find_token(const Tokenizer& tokenizer, std::string_view token) {

@@ -199,7 +199,7 @@ struct SharedExpert {
   Linear down = {};
   TensorView gate_up_out = {};  // [num_tokens, 2 * intermediate_size]: scratch
   TensorView inner = {};        // [num_tokens, intermediate_size]: scratch
-  // One output, whose sigmoid multiplies the expert's output; without a weight: none. CPUs only.
+  // One output. Its sigmoid multiplies the expert's output; without a weight: none. CPUs only.
   Linear gate = {};
   TensorView gate_out = {};  // f32 [num_tokens, 1]: scratch, with a gate
 };

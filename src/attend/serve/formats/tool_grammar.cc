@@ -196,7 +196,7 @@ class GrammarWriter {
     return schema_content(arguments_schema(tool));
   }
 
-  // Returns an object of Gemma whose quotes are special tokens, of values that are not nested.
+  // Returns a Gemma object of values that are not nested. Its quotes are special tokens.
   Json quoted_object() const {
     const Json quote = token(format_.quote);
     const Json text = {{"type", "tag"}, {"begin", quote}, {"content", any_text()}, {"end", quote}};

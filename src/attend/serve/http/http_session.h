@@ -32,8 +32,8 @@ struct SessionPool {
   AllowedOrigins origins;
   std::optional<AllowedHosts> hosts;  // none: any host
   HttpServer::Handler handler;
-  // Preallocated responses, head and body, of requests for which there is no memory. The first one whose path
-  // begins the request's path is sent; the last one has no path.
+  // Preallocated responses, head and body, of requests for which there is no memory. The first one with a
+  // path that begins the request's path is sent; the last one has no path.
   struct OutOfMemory {
     std::string path;
     int status;

@@ -13,8 +13,8 @@ namespace attend::tokenizer {
 
 class Vocabulary {
  public:
-  // Form of the field `vocab`: an object of ids, or a list of tokens with scores, whose ids are their
-  // positions (Unigram).
+  // Form of the field `vocab`: an object of ids, or a list of tokens with scores (Unigram), in which
+  // an id is a position.
   enum class Form { kIds, kScores };
   // `node`: the field `vocab`. Throws Error(kCorruptFile) if it is empty or ids are duplicate.
   explicit Vocabulary(const JsonNode& node, Form form = Form::kIds);

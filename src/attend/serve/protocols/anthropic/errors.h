@@ -10,7 +10,7 @@
 namespace attend::serve {
 
 inline constexpr std::string_view kMessagesPath = "/v1/messages";
-// Returns true for the paths whose clients expect this format: /v1/messages and the paths below it.
+// Returns true for /v1/messages and the paths below it: their clients expect this format.
 bool is_anthropic_path(std::string_view path);
 // Status 503 becomes Anthropic's 529. `request_id`: empty if unknown.
 ErrorResponse anthropic_error_response(const ApiError& error, std::string_view request_id);

@@ -6,7 +6,7 @@
 
 namespace attend::serve {
 
-// Reads a request of /v1/messages/count_tokens, whose prompt is that of /v1/messages with the same fields.
+// Reads a request of /v1/messages/count_tokens. Its prompt is that of /v1/messages with the same fields.
 // Throws ApiError that names the field.
 GenerationJob read_countable(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats);
 

@@ -28,7 +28,7 @@ struct ResponseRequest {
 // conversation. Throws ApiError 404 for an id that is not stored.
 void expand_response_request(Json& body, ResponseStore& store);
 
-// Reads a body whose input is the whole conversation.
+// Reads a body with the whole conversation as its input.
 GenerationJob read_response_request(const Json& body, const SamplingDefaults& defaults,
                                     const ChatFormats& formats);
 
