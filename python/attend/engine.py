@@ -10,7 +10,15 @@ import threading
 import weakref
 from typing import Any, Sequence, Union
 
-from ._attend import ChatTemplate, EngineHandle, disable_leak_warnings, find_model, generation_defaults
+from ._attend import (
+    ChatTemplate,
+    EngineHandle,
+    await_calls,
+    disable_leak_warnings,
+    find_model,
+    generation_defaults,
+    stop_calls,
+)
 from ._rejection import rejection
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
 from .sampling_params import SamplingParams, to_sampling
@@ -36,13 +44,21 @@ _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 @atexit.register
-def _close_engines():
-    # Ends the engines' threads before the interpreter.
-    for engine in list(_open_engines):
-        engine.close()
+def _end_calls():
+    # Daemon threads may be in calls, also in one that creates an engine. The interpreter must not end during a call.
+    stop_calls()
+    _close_engines()
+    await_calls(timeout_ms=10_000)
+    _close_engines()
     # Daemon threads keep their objects to the end of the process.
     if any(thread.daemon for thread in threading.enumerate()):
         disable_leak_warnings()
+
+
+def _close_engines():
+    # Ends the engines' threads.
+    for engine in list(_open_engines):
+        engine.close()
 
 
 def _read_options(options):

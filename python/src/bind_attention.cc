@@ -280,7 +280,7 @@ Other arguments and results are those of attention, with head_dim_v = kv_lora_ra
 
 }  // namespace
 
-void bind_attention(nb::module_& module) {
+void bind_attention(Module& module) {
   const auto none = [](const char* name) { return nb::arg(name).none() = nb::none(); };
   module.def("attention", &attention, kAttentionDoc, nb::arg("q").none(), nb::arg("k").none(),
              nb::arg("v").none(), nb::arg("cu_seqlen_q").none(), nb::arg("seqlen_kv").none(), nb::kw_only(),

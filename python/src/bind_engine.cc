@@ -25,6 +25,7 @@
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
 #include "attend/text/tokenizer/decoding/token_text_decoder.h"
+#include "call_in_flight.h"
 #include "module.h"
 #include "read_options.h"
 #include "released_gil.h"
@@ -318,14 +319,18 @@ nb::dict generation_defaults(const std::filesystem::path& directory) {
 
 }  // namespace
 
-void bind_engine(nb::module_& module) {
+void bind_engine(Module& module) {
   using nb::arg;
-  nb::class_<EngineHandle>(module, "EngineHandle", "A model that runs on its own thread.")
+  Class<EngineHandle>(module, "EngineHandle", "A model that runs on its own thread.")
       .def(nb::new_([](nb::dict options, const std::filesystem::path& grammar_folder, bool named) {
              return std::make_shared<EngineHandle>(options, grammar_folder, named);
            }),
            arg("options"), arg("grammar_folder"), arg("named"))
-      .def("close", &EngineHandle::close, nb::call_guard<ReleasedGil>())
+      .def("close",
+           [](EngineHandle& handle) {
+             const ReleasedGil others_run;
+             handle.close();
+           })
       .def_prop_ro("closed", &EngineHandle::closed)
       .def("pause",
            [](const EngineHandle& handle) {
@@ -367,18 +372,18 @@ void bind_engine(nb::module_& module) {
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
       .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
            arg("grammar") = nb::none());
-  nb::class_<TokenTextDecoder>(module, "TokenTextDecoder", "Texts of tokens in their place in a text.")
+  Class<TokenTextDecoder>(module, "TokenTextDecoder", "Texts of tokens in their place in a text.")
       .def("set_prompt",
            [](TokenTextDecoder& self, const std::vector<int32_t>& prompt) { self.set_prompt(prompt); })
       .def("decode", [](const TokenTextDecoder& self, int32_t id) { return text(self.decode(id).text); })
       .def("push", [](TokenTextDecoder& self, int32_t id) { return text(self.push(id).text); });
-  nb::class_<RequestHandle>(module, "RequestHandle", "A running request.")
+  Class<RequestHandle>(module, "RequestHandle", "A running request.")
       .def("take", &RequestHandle::take, arg("wait"), arg("finished"))
       .def("abort", &RequestHandle::abort)
       .def_prop_ro("ended", &RequestHandle::ended)
       .def("fileno", &RequestHandle::fd);
-  nb::class_<ChatTemplate>(module, "ChatTemplate",
-                           "Renders a conversation as the text that a model was trained on.")
+  Class<ChatTemplate>(module, "ChatTemplate",
+                      "Renders a conversation as the text that a model was trained on.")
       .def_static(
           "find",
           [](const std::filesystem::path& directory, const std::string& name_or_path) {

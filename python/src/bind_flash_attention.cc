@@ -511,7 +511,7 @@ using Object = nb::handle;
 
 // All arguments are optional.
 template <size_t... i>
-void def_flash_attention(nb::module_& module, std::index_sequence<i...>) {
+void def_flash_attention(Module& module, std::index_sequence<i...>) {
   module.def(
       "flash_attention",
       [](Object<i>... objects) {
@@ -524,9 +524,8 @@ void def_flash_attention(nb::module_& module, std::index_sequence<i...>) {
 
 }  // namespace
 
-void bind_flash_attention(nb::module_& module) {
-  nb::class_<SchedulerMetadata>(module, "SchedulerMetadata",
-                                "A batch planned once, for the calls of all layers.");
+void bind_flash_attention(Module& module) {
+  Class<SchedulerMetadata>(module, "SchedulerMetadata", "A batch planned once, for the calls of all layers.");
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   using nb::arg;
   def_flash_attention(module, std::make_index_sequence<std::size(kFlashFields)>());

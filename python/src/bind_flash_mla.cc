@@ -106,9 +106,9 @@ nb::tuple flash_mla(nb::handle q_object, nb::handle k_cache_object, nb::handle p
 
 }  // namespace
 
-void bind_flash_mla(nb::module_& module) {
+void bind_flash_mla(Module& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
-  nb::class_<MlaPlan>(module, "MlaPlan", "Plan shared by the calls of flash_mla_with_kvcache within a step.")
+  Class<MlaPlan>(module, "MlaPlan", "Plan shared by the calls of flash_mla_with_kvcache within a step.")
       .def(nb::init<>());
   module.def("flash_mla", &flash_mla, object("q"), object("k_cache"), object("block_table"),
              object("cache_seqlens"), nb::arg("head_dim_v"), object("tile_scheduler_metadata"),

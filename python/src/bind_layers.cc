@@ -164,7 +164,7 @@ void route(nb::handle logits_object, nb::handle experts_object, nb::handle weigh
 
 }  // namespace
 
-void bind_layers(nb::module_& module) {
+void bind_layers(Module& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   using nb::arg;
   module.def("rms_norm", &rms_norm, object("input"), object("weight"), arg("eps"), object("out"),

@@ -2,6 +2,7 @@
 #include <nanobind/stl/string.h>
 
 #include <array>
+#include <chrono>
 #include <utility>
 
 #include "attend/attention/capability.h"
@@ -9,6 +10,7 @@
 #include "attend/base/parallel.h"
 #include "attend/base/version.h"
 #include "attend/kernels/common/build_info.h"
+#include "call_in_flight.h"
 #include "module.h"
 
 namespace attend::python {
@@ -80,7 +82,7 @@ nb::dict build_info_dict() {
 
 }  // namespace
 
-void bind_library(nb::module_& module) {
+void bind_library(Module& module) {
   module.def("version", [] { return text(version()); });
   module.def(
       "build_info", &build_info_dict,
@@ -97,6 +99,10 @@ void bind_library(nb::module_& module) {
       "set_num_threads", &set_num_threads, nb::arg("num_threads"),
       "Sets the number of threads of the CPU kernels. Running calls of other threads finish with the old "
       "number.");
+  module.def("stop_calls", &stop_calls, "Stops new calls, except on this thread. Call at exit.");
+  module.def(
+      "await_calls", [](int timeout_ms) { await_calls(std::chrono::milliseconds(timeout_ms)); },
+      nb::arg("timeout_ms"), "Waits until no other thread is in a call, or until the timeout.");
   module.def(
       "disable_leak_warnings", [] { nb::set_leak_warnings(false); },
       "Omits nanobind's report of objects that still exist when the interpreter ends.");

@@ -59,7 +59,7 @@ void probabilities(nb::handle logits_object, nb::handle rules_object, nb::handle
 
 }  // namespace
 
-void bind_sampling(nb::module_& module) {
+void bind_sampling(Module& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   module.def("sample_tokens", &sample_tokens, object("logits"), object("rules"), object("ids"));
   module.def("probabilities", &probabilities, object("logits"), object("rules"), object("out"));

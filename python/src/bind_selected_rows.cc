@@ -56,7 +56,7 @@ void dequantize_rows(nb::handle cache_object, nb::handle slots_object, nb::handl
 
 }  // namespace
 
-void bind_selected_rows(nb::module_& module) {
+void bind_selected_rows(Module& module) {
   const auto object = [](const char* name) { return nb::arg(name).none(); };
   using nb::arg;
   module.def("compact_slots", &compact_slots, object("indices"), object("topk_length"),

@@ -219,7 +219,7 @@ written instead of new tensors; they may be those of part a.)";
 
 }  // namespace
 
-void bind_store_merge(nb::module_& module) {
+void bind_store_merge(Module& module) {
   module.def("store_kv", &store_kv, kStoreKvDoc, nb::arg("k").none(), nb::arg("v").none(),
              nb::arg("k_cache").none(), nb::arg("v_cache").none(), nb::arg("slots").none(),
              nb::arg("k_scale") = 1.0f, nb::arg("v_scale") = 1.0f);

@@ -7,8 +7,9 @@
 #include "attend/base/error.h"
 #include "result_tensor.h"
 
-NB_MODULE(_attend, module) {
+NB_MODULE(_attend, unguarded) {
   namespace nb = nanobind;
+  attend::python::Module module(unguarded);
   // attend.Error is a RuntimeError, like exceptions of PyTorch's extensions. Invalid arguments also raise a
   // ValueError, as in FlashInfer.
   static nb::object error = nb::exception<attend::Error>(module, "Error", PyExc_RuntimeError);

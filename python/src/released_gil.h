@@ -10,8 +10,7 @@ namespace attend::python {
 // Like nanobind::gil_scoped_release. When the interpreter ends, Python before 3.14 ends a daemon thread that
 // acquires the GIL with pthread_exit(), which unwinds its stack. That would end the process in the first
 // noexcept function on the stack. As Python 3.14 does, such a thread waits for the end of the process
-// instead. Python code that C++ calls is not covered yet: a daemon thread that ends there still aborts the
-// process.
+// instead. CallInFlight covers Python code that C++ calls.
 class ReleasedGil {
  public:
   ReleasedGil() : state_(PyEval_SaveThread()) {}

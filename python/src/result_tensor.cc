@@ -216,8 +216,8 @@ nb::object DenseLse::take() {
   return heads_are_last_ ? nb::object(taken.attr("mT")) : taken;
 }
 
-void bind_exported_tensor(nb::module_& module) {
-  nb::class_<ExportedTensor>(module, "ExportedTensor", "A result that the caller's library imports.")
+void bind_exported_tensor(Module& module) {
+  Class<ExportedTensor>(module, "ExportedTensor", "A result that the caller's library imports.")
       .def("__dlpack__",
            [](const ExportedTensor& self, nb::kwargs) {
              return nb::steal(PyCapsule_New(to_dlpack(self.tensor), "dltensor", [](PyObject* capsule) {

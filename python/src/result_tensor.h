@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "attend/tensor/tensor.h"
+#include "call_in_flight.h"
 #include "dlpack_exchange.h"
 
 namespace attend::python {
@@ -80,6 +81,6 @@ class DenseLse {
 struct ExportedTensor {
   Tensor tensor;
 };
-void bind_exported_tensor(nb::module_& module);
+void bind_exported_tensor(Module& module);
 
 }  // namespace attend::python

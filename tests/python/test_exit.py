@@ -48,6 +48,34 @@ ENGINE = """
     first = next(stream)  # the rest of the stream is not read
 """
 
+# Threads that are in calls while the interpreter ends. They often give way to each other, and to finalizers.
+DAEMONS = """
+    import attend, gc, numpy as np, sys, threading
+    sys.setswitchinterval(1e-6)
+    gc.set_threshold(20)
+    q, k = np.ones((2, 4, 64), np.float32), np.ones((2, 1, 2, 64), np.float32)
+    ends, lengths = np.array([0, 2], np.int32), np.array([2], np.int32)
+    llm = attend.LLM(MODEL, device="cpu", max_total_tokens=2048, threads=2)
+    running = threading.Barrier(5)
+    class Cycle:
+        def __init__(self):
+            self.cycle = self
+        def __del__(self):
+            sum(range(30))
+    def compute():
+        for i in range(10**9):
+            attend.attention(q, k, k, ends, lengths, max_seqlen_q=2, cu_seqlen_kv=ends, scale=1.0)
+            Cycle()
+            if i == 10: running.wait()
+    def generate():
+        for i in range(10**9):
+            llm.generate("sun", attend.SamplingParams(temperature=0, max_tokens=5))
+            if i == 0: running.wait()
+    for work in (compute, compute, compute, generate):
+        threading.Thread(target=work, daemon=True).start()
+    running.wait()
+"""
+
 TORCH = """
     import torch, attend.flash_attn_interface as fa
     q = torch.ones(1, 3, 2, 64)
@@ -66,6 +94,49 @@ def test_process_exit_prints_nothing(code, ending):
     ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert ended.returncode == (3 if ending else 0), ended.stderr
     assert "leak" not in ended.stderr and "Traceback" not in ended.stderr, ended.stderr
+
+
+@pytest.mark.parametrize("run", range(10))
+def test_daemon_threads_in_calls_do_not_disturb_the_exit(run):
+    script = textwrap.dedent(DAEMONS).replace("MODEL", repr(str(MODEL)))
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and not ended.stderr, ended.stderr
+
+
+# Functions of atexit run in reverse order, so `join` runs after attend's and `compute_at_exit` before it.
+JOINED_AT_EXIT = """
+    import atexit, threading
+    errors = []
+    @atexit.register
+    def join():
+        thread.join()
+        print(*errors)
+        print(compute().shape)
+    import attend, numpy as np
+    q, k = np.ones((2, 4, 64), np.float32), np.ones((2, 1, 2, 64), np.float32)
+    ends, lengths = np.array([0, 2], np.int32), np.array([2], np.int32)
+    def compute():
+        return attend.attention(q, k, k, ends, lengths, max_seqlen_q=2, cu_seqlen_kv=ends, scale=1.0)
+    def compute_until_error():
+        try:
+            while True:
+                compute()
+        except attend.Error as error:
+            errors.append(error)
+    thread = threading.Thread(target=compute_until_error, daemon=True)
+    thread.start()
+    @atexit.register
+    def compute_at_exit():
+        print(compute().shape)
+"""
+
+
+def test_a_thread_that_a_function_of_atexit_joins_gets_an_error():
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(JOINED_AT_EXIT)], capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0 and not ended.stderr, ended.stderr
+    assert ended.stdout == "(2, 4, 64)\nthe Python interpreter is exiting\n(2, 4, 64)\n"
 
 
 FORK = """
