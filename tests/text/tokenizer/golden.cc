@@ -59,4 +59,18 @@ Golden read_golden(const std::string& layout) {
   return golden;
 }
 
+std::vector<StreamCase> read_stream_cases(const std::string& layout) {
+  std::vector<StreamCase> cases;
+  for (const json& line : read_lines(golden_folder(layout) + "/stream.jsonl")) {
+    StreamCase one;
+    one.prompt = line.at("prompt").get<std::vector<int32_t>>();
+    one.ids = line.at("new").get<std::vector<int32_t>>();
+    one.skip = line.value("skip", true);
+    one.chunks = line.at("chunks").get<std::vector<std::string>>();
+    one.rest = line.value("rest", std::vector<std::string>(one.ids.size()));
+    cases.push_back(std::move(one));
+  }
+  return cases;
+}
+
 }  // namespace attend::testing

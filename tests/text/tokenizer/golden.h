@@ -32,4 +32,14 @@ struct Golden {
 
 Golden read_golden(const std::string& layout);
 
+// Answer after a prompt, and its text after each of its ids. Written by scripts/make_stream_goldens.py.
+struct StreamCase {
+  std::vector<int32_t> prompt, ids;
+  bool skip = true;                 // without special tokens
+  std::vector<std::string> chunks;  // text that each id settles
+  std::vector<std::string> rest;    // text after each id that further ids may change
+};
+
+std::vector<StreamCase> read_stream_cases(const std::string& layout);
+
 }  // namespace attend::testing

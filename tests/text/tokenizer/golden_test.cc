@@ -11,6 +11,7 @@ namespace {
 
 using testing::Golden;
 using testing::GoldenCase;
+using testing::StreamCase;
 
 class TokenizerGolden : public ::testing::TestWithParam<std::string> {
  protected:
@@ -57,6 +58,22 @@ TEST_P(TokenizerGolden, StreamsTheTextThatItDecodes) {
       }
       text += stream.flush();
       EXPECT_EQ(text, skip ? one.skip : one.keep);
+    }
+  }
+}
+
+TEST_P(TokenizerGolden, StreamsTheTextOfEveryPrefixOfAnAnswerLikeTheLibrary) {
+  for (const StreamCase& one : testing::read_stream_cases(GetParam())) {
+    SCOPED_TRACE(::testing::PrintToString(one.ids) + " after " + ::testing::PrintToString(one.prompt));
+    ASSERT_EQ(one.chunks.size(), one.ids.size());
+    ASSERT_EQ(one.rest.size(), one.ids.size());
+    for (size_t num_ids = 1; num_ids <= one.ids.size(); ++num_ids) {
+      StreamDecoder stream(tokenizer_, one.skip);
+      stream.set_prompt(one.prompt);
+      std::vector<std::string> chunks;
+      for (size_t i = 0; i < num_ids; ++i) chunks.push_back(stream.push(one.ids[i]));
+      EXPECT_EQ(chunks, std::vector(one.chunks.begin(), one.chunks.begin() + static_cast<int>(num_ids)));
+      EXPECT_EQ(stream.flush(), one.rest[num_ids - 1]) << "of " << num_ids << " ids";
     }
   }
 }
