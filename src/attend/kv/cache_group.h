@@ -16,12 +16,13 @@
 //
 // Two groups that the interface is made for:
 //   - Recurrent state: a live state for each row and a pool of snapshots. match() returns the deepest page
-//     with a snapshot; begin() copies it to the row, or starts from zero. grow() chooses the positions of the
-//     coming step at which the kernel saves snapshots: where the prompt leaves what is cached (the fork), and
-//     before the end of the prompt. grid() is the kernel's chunk size, so that steps and snapshots end at its
-//     multiples and a restored snapshot gives the same bits. snapshot() assigns accepted snapshots to pages.
-//     rewind() restores the last committed state, from which the accepted tokens are replayed, and has
-//     nothing to restore for tokens that were never computed.
+//     with a snapshot; begin() starts from it, or from zero. Nothing is copied: the first step reads the
+//     snapshot instead of the row's state. grow() chooses the positions of the coming step at which the
+//     kernel saves snapshots: where the prompt leaves what is cached (the fork), and before the end of the
+//     prompt. grid() is the kernel's chunk size, so that steps and snapshots end at its multiples and a
+//     restored snapshot gives the same bits. snapshot() assigns accepted snapshots to pages. rewind()
+//     restores the last committed state, from which the accepted tokens are replayed, and has nothing to
+//     restore for tokens that were never computed.
 //   - Cross attention: K/V of one encoder input per row, written before the row's first step. The salt of the
 //     prefix cache contains the input's hash, so match() returns the whole prefix. grow(), advance() and
 //     rewind() do nothing, and release() frees the row's K/V.

@@ -39,13 +39,12 @@ struct RouterRule {
   RouterWeights weights = RouterWeights::kChosenExperts;
   RouterGroups groups = {};
   float scale = 1.0f;  // factor of the weights
+  // Added to the sum over the selected sigmoid scores to avoid division by 0 (DeepSeek-V3; LFM2-MoE: 1e-6).
+  float sum_epsilon = 1e-20f;
   // For benchmarks, where random weights select experts unevenly. If not 0, experts rank by spread_rank()
   // instead of by logits; weights still depend on the logits.
   uint32_t spread = 0;
 };
-
-// Added to the sum over the selected sigmoid scores to avoid division by 0 (as in DeepSeek-V3).
-inline constexpr float kMinSigmoidSum = 1e-20f;
 
 // Limits: experts, experts per token, groups.
 inline constexpr int64_t kMaxExperts = 512, kMaxExpertsPerToken = 32, kMaxExpertGroups = 32;

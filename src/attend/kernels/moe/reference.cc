@@ -97,7 +97,7 @@ void route(const RouteArgs& args) {
     const auto score = [&](int64_t rank) {
       return scores[static_cast<size_t>(order[static_cast<size_t>(rank)])];
     };
-    double sum = softmax ? 0.0 : over_all_experts ? 1.0 : double{kMinSigmoidSum};
+    double sum = softmax ? 0.0 : over_all_experts ? 1.0 : double{rule.sum_epsilon};
     if (softmax && over_all_experts) sum = std::accumulate(scores.begin(), scores.end(), 0.0);
     if (!over_all_experts)
       for (int64_t i = 0; i < top_k; ++i) sum += score(i);

@@ -75,7 +75,8 @@ void read_lfm2_moe_config(const JsonNode& json, ModelSpec& spec) {
   experts.rule = {.scores = kernels::RouterScores::kSigmoid,
                   .weights = json.boolean_or("norm_topk_prob", true) ? kernels::RouterWeights::kChosenExperts
                                                                      : kernels::RouterWeights::kAllExperts,
-                  .scale = static_cast<float>(json.find_positive("routed_scaling_factor").value_or(1.0))};
+                  .scale = static_cast<float>(json.find_positive("routed_scaling_factor").value_or(1.0)),
+                  .sum_epsilon = 1e-6f};
   const auto num_dense = static_cast<size_t>(json.find_integer("num_dense_layers", 0, 1 << 16).value_or(2));
   for (size_t i = num_dense; i < spec.layers.size(); ++i) spec.layers[i].mlp = experts;
 }

@@ -61,7 +61,7 @@ void weigh_by_softmax(std::span<const float> logits, const RouterRule& rule, std
 }
 
 void weigh_by_sigmoid(const RouterRule& rule, std::span<float> weights) {
-  float sum = rule.weights == RouterWeights::kAllExperts ? 1.0f : kMinSigmoidSum;
+  float sum = rule.weights == RouterWeights::kAllExperts ? 1.0f : rule.sum_epsilon;
   for (float& weight : weights) {
     weight = sigmoid(weight);
     if (rule.weights == RouterWeights::kChosenExperts) sum += weight;

@@ -196,6 +196,7 @@ RouteParams route_params(const RouteArgs& args, int64_t num_experts) {
           .top_groups = static_cast<int32_t>(args.rule.groups.top_groups),
           .correction = args.correction.empty() ? nullptr : args.correction.as<const float>(),
           .scale = args.rule.scale,
+          .sum_epsilon = args.rule.sum_epsilon,
           .over_all_experts = args.rule.weights == RouterWeights::kAllExperts,
           .sigmoid = args.rule.scores == RouterScores::kSigmoid,
           .spread = args.rule.spread};

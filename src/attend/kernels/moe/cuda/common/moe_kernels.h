@@ -16,6 +16,7 @@ struct RouteParams {
   int32_t num_groups, top_groups;
   const float* correction;  // [num_experts]; null: none
   float scale;
+  float sum_epsilon;      // see RouterRule
   bool over_all_experts;  // weights are scores among all experts, not only among the chosen ones
   bool sigmoid;           // scores are sigmoids, not a softmax
   uint32_t spread;        // see RouterRule

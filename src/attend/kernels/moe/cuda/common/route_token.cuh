@@ -150,7 +150,7 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
       if (i * kRouteLanes + lane < params.num_experts) sum += expf(own[i] - largest);
   }
   sum = warp_sum(sum);
-  if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + kMinSigmoidSum;
+  if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + params.sum_epsilon;
   if (!has_choice) return;
   params.experts[token * params.top_k + lane] = chosen;
   params.weights[token * params.top_k + lane] = weight / sum * params.scale;
