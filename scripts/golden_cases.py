@@ -20,6 +20,7 @@ from golden_configs import (
     glm4_moe_lite,
     gpt_oss,
     granite,
+    granite_hybrid,
     lfm2,
     lfm2_moe,
     llama,
@@ -1277,6 +1278,22 @@ CASES = {
             attention_bias=True,
             attn_layer_indices=[0],
             time_step_limit=[0.0, 50.0],
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 2, 33, 64),
+    ),
+    # Mamba-2 and attention without rotation; experts in one tensor, next to a dense MLP.
+    "granite-hybrid-experts": Case(
+        granite_hybrid(num_local_experts=8, num_experts_per_tok=3, intermediate_size=12),
+        lengths=(1, 3, 17, 65),
+    ),
+    # A dense MLP, rotation, two groups; stored in bf16.
+    "granite-hybrid-dense": Case(
+        granite_hybrid(
+            num_local_experts=0,
+            position_embedding_type="rope",
+            mamba_n_groups=2,
             torch_dtype="bfloat16",
         ),
         dtype=torch.bfloat16,

@@ -387,6 +387,22 @@ def bamba(**changes):
     )
 
 
+def granite_hybrid(**changes):
+    """Mamba-2 in all layers except layer 1, with the multipliers of granite()."""
+    return granite(
+        **{
+            "num_hidden_layers": 3,
+            "layer_types": ["mamba", "attention", "mamba"],
+            "mamba_chunk_size": 16,
+            "mamba_n_heads": 8,
+            "mamba_d_state": 24,
+            "shared_intermediate_size": 40,
+            "position_embedding_type": "nope",
+        }
+        | changes,
+    ) | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid"}
+
+
 def qwen2_5_vl(**changes):
     """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(

@@ -123,9 +123,21 @@ EXPERT_NAMES = {
     "qwen3_moe": QWEN_NAMES,
     "qwen3_next": QWEN_NAMES,
 }
+# Ends of names in transformers' memory, and those in files.
+RENAMED = {
+    "granitemoehybrid": {
+        "experts.gate_up_proj": "input_linear.weight",
+        "experts.down_proj": "output_linear.weight",
+        "router.weight": "router.layer.weight",
+    },
+}
+# Models whose first layer has no length in the cache, from which transformers derives missing positions.
+WITH_POSITIONS = ("bamba", "granitemoehybrid")
 
 
 def has_experts(config):
+    if config.model_type == "granitemoehybrid":
+        return config.num_local_experts > 0
     return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS, *STACKED_EXPERTS)
 
 
@@ -133,6 +145,9 @@ def published_tensors(name, weight, config):
     """Returns the tensors of the file by name, with separate tensors per expert."""
     if config.model_type in TRANSPOSED_EXPERTS and ".mlp.experts." in name:
         return {name: weight.transpose(1, 2).contiguous()}
+    for memory, file in RENAMED.get(config.model_type, {}).items():
+        if name.endswith(memory):
+            return {name.removesuffix(memory) + file: weight}
     if config.model_type not in EXPERT_NAMES:
         return {name: weight}
     mlp, experts, (gate, up, down) = EXPERT_NAMES[config.model_type]
@@ -232,8 +247,7 @@ def next_tokens(model, prompt):
     greedy, margin = [], math.inf
     for _ in range(GREEDY_TOKENS):
         positions = {}
-        # Bamba derives missing positions from the cache of its first layer, which has no length.
-        if model.config.model_type == "bamba":
+        if model.config.model_type in WITH_POSITIONS:
             end = len(prompt) + len(greedy)
             positions = {"position_ids": torch.arange(end - ids.shape[1], end)[None]}
         step = model(input_ids=ids, past_key_values=cache, use_cache=True, **positions)

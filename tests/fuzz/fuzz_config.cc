@@ -44,7 +44,6 @@ void check(const ModelSpec&, const ShortConvSpec& conv) { expect(conv.kernel >= 
 // Properties that pools, backends and the decoder rely on.
 void check(const ModelSpec& spec) {
   expect(spec.num_layers() >= 1 && spec.hidden_size >= 1 && spec.vocab_size >= 1);
-  expect(!spec.ropes.empty() || spec.learned_positions);
   expect(spec.max_context_len() >= 1);
   for (const LayerSpec& layer : spec.layers) {
     std::visit([&](const auto& mixer) { check(spec, mixer); }, layer.mixer);

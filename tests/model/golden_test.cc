@@ -347,9 +347,12 @@ constexpr const char* kVariantCases[] = {"gemma-first",
                                          "dots1-groups",
                                          "llama-mqa24-hd16"};
 // Layers with recurrent states.
-constexpr const char* kRecurrentCases[] = {
-    "qwen3-next-grouped", "qwen3-next-some-dense", "qwen3-5-nested", "qwen3-5-text-tied", "qwen3-5-moe-fused",
-    "bamba-mamba2",       "bamba-biases",          "lfm2-conv",      "lfm2-biases",       "lfm2-moe"};
+constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-some-dense",
+                                           "qwen3-5-nested",       "qwen3-5-text-tied",
+                                           "qwen3-5-moe-fused",    "bamba-mamba2",
+                                           "bamba-biases",         "granite-hybrid-experts",
+                                           "granite-hybrid-dense", "lfm2-conv",
+                                           "lfm2-biases",          "lfm2-moe"};
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};

@@ -127,6 +127,39 @@ TEST(ReadBamba, RejectsContradictoryFields) {
                   {"attn_layer_indices"}, "BambaForCausalLM");
 }
 
+constexpr const char* kGranite = "GraniteMoeHybridForCausalLM";
+const Fields kGraniteFields = {{"mamba_n_heads", "8"},
+                               {"layer_types", R"(["mamba", "attention", "linear_attention"])"}};
+
+TEST(ReadGraniteMoeHybrid, ExpertsAreNextToASharedMlp) {
+  const ModelSpec spec = read(kGranite, kGraniteFields);
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, true));
+  EXPECT_EQ(attention(spec, 1).rope_set, -1);
+  EXPECT_TRUE(spec.ropes.empty());
+  const auto& experts = std::get<MoeMlpSpec>(spec.layers.at(0).mlp);
+  EXPECT_EQ(experts.num_experts, 8);
+  EXPECT_EQ(experts.intermediate_size, 96);
+  EXPECT_EQ(experts.shared_intermediate_size, 1024);
+  const ModelSpec dense = read(
+      kGranite, with(kGraniteFields, {{"num_local_experts", "0"}, {"position_embedding_type", "\"rope\""}}));
+  EXPECT_EQ(test::mlp(dense).intermediate_size, 1024);
+  EXPECT_TRUE(test::mlp(dense).fused_gate_up);
+  EXPECT_EQ(attention(dense, 1).rope_set, 0);
+}
+
+TEST(ReadGraniteMoeHybrid, MultipliersDoNotChangeTheEpsilonOfTheGatedNorm) {
+  const ModelSpec spec = read(kGranite, with(kGraniteFields, {{"residual_multiplier", "0.5"}}));
+  const float gated = std::get<Mamba2Spec>(spec.layers.at(0).mixer).norm_eps;
+  EXPECT_FLOAT_EQ(spec.norm_eps, 4.0f * gated);
+}
+
+TEST(ReadGraniteMoeHybrid, RejectsOtherLayerTypes) {
+  expect_rejected(with(kGraniteFields, {{"layer_types", R"(["mamba", "attention"])"}}),
+                  ErrorCode::kCorruptFile, {"layer_types", "an array of 3 times"}, kGranite);
+  expect_rejected(with(kGraniteFields, {{"layer_types", R"(["mamba", "attention", "conv"])"}}),
+                  ErrorCode::kCorruptFile, {"layer_types", "\"mamba\" or"}, kGranite);
+}
+
 TEST(ReadLfm2, AdjustsTheSizeOfTheMlp) {
   const ModelSpec spec = read("Lfm2ForCausalLM", {{"full_attn_idxs", "[1]"}, {"intermediate_size", "12288"}});
   EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, true));
@@ -150,6 +183,7 @@ TEST(ReadLfm2, ExpertsFollowTheDenseLayers) {
   EXPECT_EQ(experts.top_k, 4);
   EXPECT_TRUE(experts.correction);
   EXPECT_EQ(experts.rule.scores, kernels::RouterScores::kSigmoid);
+  EXPECT_EQ(experts.rule.sum_epsilon, 1e-6f);
 }
 
 TEST(ReadLfm2, RejectsOtherLayerTypes) {

@@ -11,7 +11,7 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 50> kTable{&kBamba,
+constexpr std::array<const ModelArchitecture*, 51> kTable{&kBamba,
                                                           &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
@@ -29,6 +29,7 @@ constexpr std::array<const ModelArchitecture*, 50> kTable{&kBamba,
                                                           &kGlm,
                                                           &kGptOss,
                                                           &kGranite,
+                                                          &kGraniteMoeHybrid,
                                                           &kInternLm3,
                                                           &kLfm2,
                                                           &kLfm2Moe,

@@ -85,6 +85,7 @@ extern const ModelArchitecture kGlm4Moe;
 extern const ModelArchitecture kGlm4MoeLite;
 extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kGranite;
+extern const ModelArchitecture kGraniteMoeHybrid;
 extern const ModelArchitecture kInternLm3;
 extern const ModelArchitecture kLfm2;
 extern const ModelArchitecture kLfm2Moe;

@@ -125,6 +125,7 @@ struct Mamba2Spec {
   int num_groups = 1, state_dim = 0;
   int conv_kernel = 4;  // taps
   bool conv_bias = true, proj_bias = false;
+  float norm_eps = 1e-6f;  // epsilon of the gated norm
   float min_step = 0.0f, max_step = std::numeric_limits<float>::infinity();
 
   int features() const { return num_heads * head_dim; }

@@ -15,7 +15,7 @@ Mamba2Module::Mamba2Module(const Mamba2Spec& spec, const NormPlacement& norms, i
       hidden_size_(model.hidden_size),
       names_(names),
       norm_{.weight = {}, .eps = model.norm_eps},
-      gated_norm_(norm_) {
+      gated_norm_{.weight = {}, .eps = spec.norm_eps} {
   require_norm_before(norms, model);
 }
 
