@@ -12,6 +12,7 @@ from golden_configs import (
     config_of,
     deepseek_v2,
     deepseek_v3,
+    falcon_h1,
     gemma2,
     gemma3,
     gemma3_multimodal,
@@ -1294,6 +1295,19 @@ CASES = {
             num_local_experts=0,
             position_embedding_type="rope",
             mamba_n_groups=2,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 2, 33, 64),
+    ),
+    # Attention and Mamba-2 of one input; a gate without a norm, two groups.
+    "falcon-h1-gate-only": Case(falcon_h1(mamba_n_groups=2), lengths=(1, 3, 65, 130)),
+    # A norm before the gate, biases where factors allow them; stored in bf16.
+    "falcon-h1-norm-first": Case(
+        falcon_h1(
+            mamba_rms_norm=True,
+            mamba_norm_before_gate=True,
+            mamba_proj_bias=True,
             torch_dtype="bfloat16",
         ),
         dtype=torch.bfloat16,

@@ -403,6 +403,32 @@ def granite_hybrid(**changes):
     ) | {"architectures": ["GraniteMoeHybridForCausalLM"], "model_type": "granitemoehybrid"}
 
 
+def falcon_h1(**changes):
+    """Attention and Mamba-2 in each layer, with 96 features of Mamba-2 and factors of all activations."""
+    return config_of(
+        "FalconH1ForCausalLM",
+        "falcon_h1",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        mamba_chunk_size=16,
+        mamba_d_ssm=96,
+        mamba_n_heads=8,
+        mamba_d_head=12,
+        mamba_d_state=24,
+        attention_in_multiplier=1.25,
+        attention_out_multiplier=0.9,
+        key_multiplier=0.6,
+        embedding_multiplier=1.5,
+        lm_head_multiplier=0.5,
+        mlp_multipliers=[0.8, 0.7],
+        ssm_in_multiplier=1.2,
+        ssm_out_multiplier=0.8,
+        ssm_multipliers=[0.7, 1.1, 0.9, 1.3, 0.6],
+        **changes,
+    )
+
+
 def qwen2_5_vl(**changes):
     """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(

@@ -132,7 +132,7 @@ RENAMED = {
     },
 }
 # Models whose first layer has no length in the cache, from which transformers derives missing positions.
-WITH_POSITIONS = ("bamba", "granitemoehybrid")
+WITH_POSITIONS = ("bamba", "falcon_h1", "granitemoehybrid")
 
 
 def has_experts(config):

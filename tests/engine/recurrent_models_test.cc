@@ -255,6 +255,7 @@ const CachedCase kCachedCases[] = {
     {.name = "preemption", .pool_tokens = 256},
     {.name = "overlap", .overlaps = true},
     {.name = "mamba2", .model = "bamba-mamba2", .chunk = 24, .interval = 24},
+    {.name = "attention_and_mamba2", .model = "falcon-h1-gate-only", .chunk = 24, .interval = 24},
     {.name = "short_convolutions", .model = "lfm2-conv", .chunk = 24, .interval = 16},
     {.name = "experts", .model = "qwen3-next-grouped", .chunk = 40, .overlaps = true},
 };

@@ -39,6 +39,11 @@ void check(const ModelSpec&, const Mamba2Spec& mamba) {
   expect(std::isfinite(mamba.min_step) && mamba.min_step >= 0.0f && mamba.max_step >= mamba.min_step);
 }
 
+void check(const ModelSpec& spec, const AttentionMamba2Spec& both) {
+  check(spec, both.attention);
+  check(spec, both.mamba);
+}
+
 void check(const ModelSpec&, const ShortConvSpec& conv) { expect(conv.kernel >= 2); }
 
 // Properties that pools, backends and the decoder rely on.

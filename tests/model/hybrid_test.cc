@@ -107,7 +107,7 @@ TEST(ReadBamba, LayersHaveMambaExceptThoseWithAttention) {
   EXPECT_EQ(mamba.head_dim, 16);
   EXPECT_EQ(mamba.state_dim, 256);
   EXPECT_TRUE(mamba.conv_bias);
-  EXPECT_FALSE(mamba.proj_bias);
+  EXPECT_FALSE(mamba.in_bias || mamba.out_bias);
   EXPECT_TRUE(std::isinf(mamba.max_step));
   EXPECT_EQ(spec.ropes.at(0).rotary_dim, 8);
   EXPECT_EQ(state_caches(spec.caches()).at(0).state, (StateShape{8, 16, 256, 3, 640}));
@@ -158,6 +158,35 @@ TEST(ReadGraniteMoeHybrid, RejectsOtherLayerTypes) {
                   ErrorCode::kCorruptFile, {"layer_types", "an array of 3 times"}, kGranite);
   expect_rejected(with(kGraniteFields, {{"layer_types", R"(["mamba", "attention", "conv"])"}}),
                   ErrorCode::kCorruptFile, {"layer_types", "\"mamba\" or"}, kGranite);
+}
+
+const Fields kFalcon = {{"mamba_n_heads", "8"}, {"mamba_d_ssm", "96"}};
+
+TEST(ReadFalconH1, EachLayerHasKeysAndValuesAndAState) {
+  const ModelSpec spec = read("FalconH1ForCausalLM", with(kFalcon, {{"ssm_multipliers", "[1, 2, 3, 4, 5]"},
+                                                                    {"key_multiplier", "0.5"},
+                                                                    {"mlp_multipliers", "[0.5, 0.25]"}}));
+  EXPECT_EQ(spec.cache_layer(3), 3);
+  EXPECT_EQ(spec.state_layer(3), 3);
+  EXPECT_EQ(spec.geometry(DType::kF32, DType::kF32).layers.size(), 3u);
+  EXPECT_THAT(state_caches(spec.caches()).at(0).layers, ElementsAre(0, 1, 2));
+  EXPECT_THAT(token_caches(spec.caches()).at(0).layers, ElementsAre(0, 1, 2));
+  const auto& both = std::get<AttentionMamba2Spec>(spec.layers.at(0).mixer);
+  EXPECT_EQ(both.mamba.head_dim, 12);
+  EXPECT_EQ(both.mamba.gate_order, kernels::GateOrder::kGateOnly);
+  EXPECT_THAT(both.mamba.scales, ElementsAre(1.0f, 2.0f, 3.0f, 4.0f, 5.0f));
+  EXPECT_FLOAT_EQ(both.attention.scale, 0.125f);
+  EXPECT_EQ(test::mlp(spec).gate_scale, 0.5f);
+  EXPECT_EQ(test::mlp(spec).up_scale, 0.25f);
+}
+
+TEST(ReadFalconH1, RejectsContradictoryFields) {
+  expect_rejected(with(kFalcon, {{"ssm_multipliers", "[1, 2]"}}), ErrorCode::kCorruptFile,
+                  {"ssm_multipliers", "an array of 5 numbers"}, "FalconH1ForCausalLM");
+  expect_rejected(with(kFalcon, {{"mamba_d_head", "8"}}), ErrorCode::kCorruptFile,
+                  {"mamba_d_head 8", "mamba_d_ssm, 96"}, "FalconH1ForCausalLM");
+  expect_rejected(with(kFalcon, {{"attention_bias", "true"}, {"attention_out_multiplier", "0.5"}}),
+                  ErrorCode::kUnsupported, {"attention_bias true", "a factor of 1"}, "FalconH1ForCausalLM");
 }
 
 TEST(ReadLfm2, AdjustsTheSizeOfTheMlp) {

@@ -21,8 +21,8 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
-    const int cache_layer = has_state(layer.mixer) ? spec_.state_layer(i) : spec_.cache_layer(i);
-    modules_.push_back(make_mixer(layer, cache_layer, spec_, names_));
+    const LayerIndices indices{.cache = spec_.cache_layer(i), .state = spec_.state_layer(i)};
+    modules_.push_back(make_mixer(layer, indices, spec_, names_));
     modules_.push_back(make_mlp(layer, spec_, names_, placement_.device));
   }
 }

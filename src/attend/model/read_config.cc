@@ -65,6 +65,14 @@ void add_eos_tokens(const JsonNode& json, std::vector<int32_t>& ids) {
 
 }  // namespace
 
+double read_activation_factor(const JsonNode& json, const char* key) {
+  constexpr double kLargest = 1 << 16;
+  const double multiplier = json.find_positive(key).value_or(1.0);
+  if (multiplier > kLargest || multiplier < 1.0 / kLargest)
+    json.reject(key, "a number from 1 / 65536 to 65536");
+  return multiplier;
+}
+
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size) {
   const int num_q_heads = read_size(json, "num_attention_heads", defaults.num_q_heads, 1 << 16);
   int num_kv_heads = num_q_heads;

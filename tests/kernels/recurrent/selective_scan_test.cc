@@ -162,31 +162,41 @@ TEST_P(SelectiveScan, RestoresSavedStatesAndLeavesOtherSlotsUntouched) {
       EXPECT_EQ(std::isnan(x), slot != 1 && slot != 2 && slot != 6) << slot;
 }
 
-TEST_P(SelectiveScan, NormalizesGatedGroups) {
+TEST_P(SelectiveScan, NormalizesGatedGroupsInEachOrder) {
   const int64_t tokens = 3, features = 30, groups = 3;
-  const Tensor x = Tensor::empty({tokens, features}, DType::kF32);
   const Tensor gates = Tensor::empty({tokens, features}, DType::kF32);
   const Tensor weight = Tensor::empty({features}, DType::kF32);
-  test::fill_random(x, 1);
   test::fill_random(gates, 2, -3.0f, 3.0f);
   test::fill_random(weight, 3, 0.5f, 1.5f);
-  std::vector<double> expected;
-  for (int64_t t = 0; t < tokens; ++t)
-    for (int64_t group = 0; group < groups; ++group) {
-      std::vector<double> gated;
-      double squares = 0.0;
-      for (int64_t i = group * 10; i < group * 10 + 10; ++i) {
-        const double z = double{gates.view()[t].as<float>()[i]};
-        gated.push_back(double{x.view()[t].as<float>()[i]} * z / (1.0 + std::exp(-z)));
-        squares += gated.back() * gated.back();
+  for (const GateOrder order : {GateOrder::kGateFirst, GateOrder::kNormFirst, GateOrder::kGateOnly}) {
+    const Tensor x = Tensor::empty({tokens, features}, DType::kF32);
+    test::fill_random(x, 1);
+    std::vector<double> expected;
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t group = 0; group < groups; ++group) {
+        std::vector<double> gated;
+        double squares = 0.0;
+        for (int64_t i = group * 10; i < group * 10 + 10; ++i) {
+          const double z = double{gates.view()[t].as<float>()[i]}, value = double{x.view()[t].as<float>()[i]};
+          gated.push_back(value * z / (1.0 + std::exp(-z)));
+          const double normalized = order == GateOrder::kGateFirst ? gated.back() : value;
+          squares += normalized * normalized;
+        }
+        for (size_t i = 0; i < 10; ++i)
+          expected.push_back(order == GateOrder::kGateOnly
+                                 ? gated[i]
+                                 : gated[i] / std::sqrt(squares / 10.0 + 1e-5) *
+                                       double{weight.as<float>()[static_cast<size_t>(group) * 10 + i]});
       }
-      for (size_t i = 0; i < 10; ++i)
-        expected.push_back(gated[i] / std::sqrt(squares / 10.0 + 1e-5) *
-                           double{weight.as<float>()[static_cast<size_t>(group) * 10 + i]});
-    }
-  cpu::grouped_gated_norm({.x = x, .gate = gates, .weight = weight, .num_groups = groups, .eps = 1e-5f},
-                          GetParam());
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(x.span<float>()[i], expected[i], 5e-6);
+    cpu::grouped_gated_norm({.x = x,
+                             .gate = gates,
+                             .weight = order == GateOrder::kGateOnly ? TensorView() : weight.view(),
+                             .num_groups = groups,
+                             .eps = 1e-5f,
+                             .order = order},
+                            GetParam());
+    for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(x.span<float>()[i], expected[i], 5e-6);
+  }
 }
 
 TEST(SelectiveScanCheck, NamesTheArgumentAndItsValue) {

@@ -16,6 +16,9 @@ namespace {
 bool on_gpu(const OpContext& context) { return context.stream.device.type == DeviceType::kCuda; }
 
 void gate(const NormGatedLinearArgs& args, Stream& stream) {
+  const int64_t size = args.out.shape[1];
+  scale(args.gate_up_out.slice(1, 0, size), args.gate_scale, stream);
+  scale(args.gate_up_out.slice(1, size, 2 * size), args.up_scale, stream);
   const auto activate = args.activation == Activation::kSilu ? silu_mul : gelu_tanh_mul;
   activate(args.gate_up_out, args.out, stream);
 }
@@ -97,7 +100,7 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
     return gate(args, context.stream);
   }
   const Linear& one = args.gate_up.front();
-  if (args.activation != Activation::kSilu) {
+  if (args.activation != Activation::kSilu || args.gate_scale != 1.0f || args.up_scale != 1.0f) {
     norm_linear(residual, {.norm = args.norm, .linear = args.gate_up, .out = args.gate_up_out}, context);
     return gate(args, context.stream);
   }

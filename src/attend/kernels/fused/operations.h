@@ -109,8 +109,9 @@ struct NormGatedLinearArgs {
   Norm norm;
   LinearParts gate_up;  // out_features: gate, then up
   Activation activation = Activation::kSilu;
-  TensorView gate_up_out;  // [num_tokens, 2 * intermediate_size]: scratch
-  TensorView out;          // [num_tokens, intermediate_size]
+  float gate_scale = 1.0f, up_scale = 1.0f;  // factors of gate and up; other than 1: CPUs only
+  TensorView gate_up_out;                    // [num_tokens, 2 * intermediate_size]: scratch
+  TensorView out;                            // [num_tokens, intermediate_size]
 };
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 

@@ -154,6 +154,14 @@ void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
   cpu::multiply(factor, x, cpu::detect_isa());
 }
 
+void scale(const TensorView& x, float factor, Stream& stream) {
+  if (factor == 1.0f) return;
+  require_cpu("scale", stream);
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  cpu::scale(x, factor, cpu::detect_isa());
+}
+
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);

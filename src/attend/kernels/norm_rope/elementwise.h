@@ -63,6 +63,10 @@ void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& strea
 // x *= factor, in place. CPUs only. Both are [num_tokens, features], last stride 1.
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
 
+// x *= factor, in place. Does nothing if the factor is 1; else CPUs only. x: [num_tokens, features], last
+// stride 1.
+void scale(const TensorView& x, float factor, Stream& stream);
+
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
 void soft_cap(const TensorView& x, float cap, Stream& stream);
 

@@ -177,8 +177,10 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
   require_activation_on(stream, "x", args.x);
   require_shape("gate", args.gate, {args.x.shape[0], args.x.shape[1]});
   require_activation_on(stream, "gate", args.gate);
-  require_shape("weight", args.weight, {args.x.shape[1]});
-  require_weight("weight", args.weight);
+  if (args.order != GateOrder::kGateOnly) {
+    require_shape("weight", args.weight, {args.x.shape[1]});
+    require_weight("weight", args.weight);
+  }
   require(args.num_groups >= 1 && args.x.shape[1] % args.num_groups == 0, "num_groups ", args.num_groups,
           ": expected a divisor of ", args.x.shape[1], ", the features of x");
   cpu::grouped_gated_norm(args, cpu::detect_isa());

@@ -31,14 +31,22 @@ struct SelectiveScanArgs {
 void selective_scan(const SelectiveScanArgs& args, Stream& stream);
 void check(const SelectiveScanArgs& args, const Stream& stream);
 
+// Order of a norm and its gate.
+enum class GateOrder : uint8_t {
+  kGateFirst,  // rms_norm(x * silu(gate))
+  kNormFirst,  // rms_norm(x) * silu(gate)
+  kGateOnly,   // x * silu(gate)
+};
+
 struct GroupedGatedNormArgs {
   TensorView x;            // [num_tokens, features], last stride 1; changed in place
   TensorView gate;         // [num_tokens, features], last stride 1
-  TensorView weight;       // [features]: f32, f16 or bf16
+  TensorView weight;       // [features]: f32, f16 or bf16; empty with kGateOnly
   int64_t num_groups = 1;  // divides the features
   float eps = 1e-6f;
+  GateOrder order = GateOrder::kGateFirst;
 };
-// x = rms_norm(x * silu(gate)), separately for each group of adjacent features. Throws the errors of
+// Applies norm and gate in this order, separately for each group of adjacent features. Throws the errors of
 // selective_scan().
 void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream);
 

@@ -11,13 +11,14 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 51> kTable{&kBamba,
+constexpr std::array<const ModelArchitecture*, 52> kTable{&kBamba,
                                                           &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
                                                           &kDots1,
                                                           &kErnie45,
                                                           &kExaone4,
+                                                          &kFalconH1,
                                                           &kGemma2,
                                                           &kGemma3,
                                                           &kGemma3Multimodal,

@@ -74,6 +74,7 @@ extern const ModelArchitecture kDeepseekV3;
 extern const ModelArchitecture kDots1;
 extern const ModelArchitecture kErnie45;
 extern const ModelArchitecture kExaone4;
+extern const ModelArchitecture kFalconH1;
 extern const ModelArchitecture kGemma;
 extern const ModelArchitecture kGemma2;
 extern const ModelArchitecture kGemma3;
@@ -127,6 +128,10 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
 // Rejects a field with a value other than `expected`, which attend and transformers assume without reading
 // the field.
 void expect_string(const JsonNode& json, const char* key, std::string_view expected);
+
+// Reads a factor of activations, 1 if it is absent. Those of published models are between 0.005 and 30.
+// Rejects those below 1 / 65536 and above 65536.
+double read_activation_factor(const JsonNode& json, const char* key);
 
 // Parts of make_dense_layers().
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);

@@ -36,8 +36,9 @@ Mamba2Spec read_mamba2(const JsonNode& json, const Mamba2Fields& fields, float n
                    .state_dim = size(fields.state_dim, fields.missing_state_dim),
                    .conv_kernel = size(fields.conv_kernel, 4),
                    .conv_bias = json.boolean_or(fields.conv_bias, true),
-                   .proj_bias = json.boolean_or("mamba_proj_bias", false),
+                   .in_bias = json.boolean_or("mamba_proj_bias", false),
                    .norm_eps = norm_eps};
+  mamba.out_bias = mamba.in_bias;
   const auto head_dim = json.find(fields.head_dim);
   const int missing =
       fields.missing_head_dim > 0 ? fields.missing_head_dim : static_cast<int>(features / mamba.num_heads);

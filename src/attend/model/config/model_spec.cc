@@ -36,6 +36,10 @@ AttentionLayer attention_layer(const MlaSpec& spec, int layer_id) {
           .scale = spec.scale};
 }
 
+AttentionLayer attention_layer(const AttentionMamba2Spec& spec, int layer_id) {
+  return attention_layer(spec.attention, layer_id);
+}
+
 AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id) {
   return {.layer_id = layer_id,
           .num_q_heads = spec.num_heads,
@@ -64,6 +68,10 @@ CacheSpec layer_cache_spec(const MlaSpec& spec, int layer) {
           .head_dim_v = spec.kv_lora_rank};
 }
 
+CacheSpec layer_cache_spec(const AttentionMamba2Spec& spec, int layer) {
+  return layer_cache_spec(spec.attention, layer);
+}
+
 StateShape state_shape(const GatedDeltaSpec& spec, int) {
   return {.num_heads = spec.num_v_heads,
           .head_dim_v = spec.head_dim_v,
@@ -82,6 +90,10 @@ StateShape state_shape(const Mamba2Spec& spec, int) {
           .head_dim_k = spec.state_dim,
           .conv_inputs = spec.conv_kernel - 1,
           .conv_channels = spec.conv_channels()};
+}
+
+StateShape state_shape(const AttentionMamba2Spec& spec, int hidden_size) {
+  return state_shape(spec.mamba, hidden_size);
 }
 
 bool has_kv(const MixerSpec& mixer) {
@@ -119,7 +131,7 @@ std::vector<CacheSpec> ModelSpec::caches() const {
             add_layer(
                 groups,
                 {.kind = CacheKind::kState, .layers = {layer}, .state = state_shape(mixer, hidden_size)});
-          else
+          if constexpr (requires { layer_cache_spec(mixer, 0); })
             add_layer(groups, layer_cache_spec(mixer, layer));
         },
         layers[static_cast<size_t>(layer)].mixer);

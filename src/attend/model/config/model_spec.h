@@ -2,6 +2,7 @@
 // model.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <filesystem>
 #include <limits>
@@ -14,6 +15,7 @@
 #include "attend/kernels/fused/operations.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/rope.h"
+#include "attend/kernels/recurrent/selective_scan.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/model/config/classifier_spec.h"
 #include "attend/model/config/quantization.h"
@@ -59,12 +61,13 @@ struct AttentionSpec {
   int num_q_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
-  float scale = 1.0f;      // multiplies q k^T
-  float logit_cap = 0.0f;  // scores become cap tanh(score / cap); 0: none
-  int window_left = -1;    // inclusive; -1: full attention
-  int window_right = 0;    // number of later tokens that a token attends to; 0: none; -1: all
-  int chunk = 0;           // positions per chunk of local attention; 0: none
-  int rope_set = 0;        // index into ModelSpec::ropes; -1: no rotation
+  float scale = 1.0f;                             // multiplies q k^T
+  float input_scale = 1.0f, output_scale = 1.0f;  // factors of the normalized x, and of Wo's input
+  float logit_cap = 0.0f;                         // scores become cap tanh(score / cap); 0: none
+  int window_left = -1;                           // inclusive; -1: full attention
+  int window_right = 0;  // number of later tokens that a token attends to; 0: none; -1: all
+  int chunk = 0;         // positions per chunk of local attention; 0: none
+  int rope_set = 0;      // index into ModelSpec::ropes; -1: no rotation
   kernels::QueryTemperature temperature = {};
   bool qkv_bias = false;
   bool output_bias = false;
@@ -80,7 +83,8 @@ struct GatedMlpSpec {
   int intermediate_size = 0;
   kernels::Activation activation = kernels::Activation::kSilu;
   bool bias = false;
-  bool fused_gate_up = false;  // one tensor of the checkpoint holds gate, then up
+  float gate_scale = 1.0f, up_scale = 1.0f;  // factors of Wgate x and Wup x (Falcon-H1)
+  bool fused_gate_up = false;                // one tensor of the checkpoint holds gate, then up
 };
 
 // x += Wo attention(..) over latent rows: multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section
@@ -124,13 +128,22 @@ struct Mamba2Spec {
   int num_heads = 0, head_dim = 0;
   int num_groups = 1, state_dim = 0;
   int conv_kernel = 4;  // taps
-  bool conv_bias = true, proj_bias = false;
-  float norm_eps = 1e-6f;  // epsilon of the gated norm
+  bool conv_bias = true, in_bias = false, out_bias = false;
+  kernels::GateOrder gate_order = kernels::GateOrder::kGateFirst;
+  float norm_eps = 1e-6f;                         // epsilon of the gated norm
+  float input_scale = 1.0f, output_scale = 1.0f;  // factors of the normalized x, and of Wo's input
+  std::array<float, 5> scales = {1.0f, 1.0f, 1.0f, 1.0f, 1.0f};  // factors of z, of x, b, c in y, and of dt
   float min_step = 0.0f, max_step = std::numeric_limits<float>::infinity();
 
   int features() const { return num_heads * head_dim; }
   int state_features() const { return num_groups * state_dim; }
   int conv_channels() const { return features() + 2 * state_features(); }
+};
+
+// x += attention(x) + mamba(x): both read the same x (Falcon-H1).
+struct AttentionMamba2Spec {
+  AttentionSpec attention;
+  Mamba2Spec mamba;
 };
 
 // x += Wdown act(Wup x).
@@ -162,7 +175,8 @@ struct MoeMlpSpec {
 
 // Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
 // with its own module.
-using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec>;
+using MixerSpec =
+    std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec, AttentionMamba2Spec>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
 
 // Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `post_ln`, a LayerNorm
@@ -243,15 +257,18 @@ bool has_kv(const MixerSpec& mixer);
 bool has_state(const MixerSpec& mixer);
 // Geometry of layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
+AttentionLayer attention_layer(const AttentionMamba2Spec& spec, int layer_id);
 // Absorbed form: all heads attend to the latent rows.
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id);
 // Recurrent state per request.
 StateShape state_shape(const GatedDeltaSpec& spec, int hidden_size);
 StateShape state_shape(const ShortConvSpec& spec, int hidden_size);
 StateShape state_shape(const Mamba2Spec& spec, int hidden_size);
+StateShape state_shape(const AttentionMamba2Spec& spec, int hidden_size);
 // Cached data per token of the model's layer `layer`.
 CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer);
 CacheSpec layer_cache_spec(const MlaSpec& spec, int layer);
+CacheSpec layer_cache_spec(const AttentionMamba2Spec& spec, int layer);
 // Returns whether attention kernels support the expanded head dims: multiples of 8 up to 256.
 bool can_expand(const MlaSpec& spec);
 // Expanded form: each head has its own keys and values, which are not cached.

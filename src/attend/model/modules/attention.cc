@@ -20,7 +20,7 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement&
 }
 
 void AttentionModule::add_slots(SlotWriter& slots) {
-  if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight, spec_.input_scale);
   const int64_t head = spec_.head_dim;
   const bool fused = spec_.fused_qkv;
   slots.linear({{fused ? names_.qkv_proj : names_.q_proj, spec_.num_q_heads * q_width(), q_width()},
@@ -71,6 +71,7 @@ void AttentionModule::forward(ModuleStep& step) const {
                                  .slice(2, spec_.head_dim, q_width());
     kernels::sigmoid_mul(gates, attended.split(1, spec_.head_dim), step.context.stream);
   }
+  kernels::scale(attended, spec_.output_scale, step.context.stream);
   if (norms_.post_ln)
     kernels::linear_add_norm(attended, o_.front(), step.residual, stream_norm_, step.context);
   else

@@ -35,10 +35,15 @@ void GatedMlpModule::forward(ModuleStep& step) const {
   const TensorView gate_up = step.scratch.take(2 * int64_t{spec_.intermediate_size});
   const TensorView x = gates_in_place_ ? gate_up.slice(1, 0, spec_.intermediate_size)
                                        : step.scratch.take(spec_.intermediate_size);
-  kernels::norm_gated_linear(
-      step.residual,
-      {.norm = norm_, .gate_up = gate_up_, .activation = spec_.activation, .gate_up_out = gate_up, .out = x},
-      step.context);
+  kernels::norm_gated_linear(step.residual,
+                             {.norm = norm_,
+                              .gate_up = gate_up_,
+                              .activation = spec_.activation,
+                              .gate_scale = spec_.gate_scale,
+                              .up_scale = spec_.up_scale,
+                              .gate_up_out = gate_up,
+                              .out = x},
+                             step.context);
   kernels::linear_add(x, down_.front(), step.residual, step.context, post_norm_);
 }
 

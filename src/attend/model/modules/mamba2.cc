@@ -3,6 +3,7 @@
 #include <array>
 #include <string>
 
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/selective_scan.h"
 
@@ -20,22 +21,23 @@ Mamba2Module::Mamba2Module(const Mamba2Spec& spec, const NormPlacement& norms, i
 }
 
 void Mamba2Module::add_slots(SlotWriter& slots) {
-  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  slots.norm(names_.attention_norm, hidden_size_, norm_.weight, spec_.input_scale);
   const int64_t features = spec_.features(), states = spec_.state_features(), heads = spec_.num_heads;
   slots.linear({{names_.in_proj, features, spec_.head_dim},
                 {names_.in_proj, features, spec_.head_dim},
                 {names_.in_proj, states, spec_.state_dim},
                 {names_.in_proj, states, spec_.state_dim},
                 {names_.in_proj, heads}},
-               hidden_size_, spec_.proj_bias, ShardAxis::kOutFeatures, in_proj_);
+               hidden_size_, spec_.in_bias, ShardAxis::kOutFeatures, in_proj_);
   slots.convolution(names_.conv, spec_.conv_channels(), spec_.conv_kernel, conv_);
   if (spec_.conv_bias)
     slots.vector_in_f32(std::string(names_.conv) + ".bias", spec_.conv_channels(), conv_bias_);
   slots.vector_in_f32(names_.a_log, heads, a_log_, ShardAxis::kOutFeatures);
   slots.vector_in_f32(names_.state_d, heads, d_, ShardAxis::kOutFeatures);
   slots.vector_in_f32(names_.dt_bias, heads, dt_bias_, ShardAxis::kOutFeatures);
-  slots.gated_norm(names_.gated_norm, features, gated_norm_.weight);
-  slots.linear({{names_.out_proj, hidden_size_}}, {features, spec_.head_dim}, spec_.proj_bias,
+  if (spec_.gate_order != kernels::GateOrder::kGateOnly)
+    slots.gated_norm(names_.gated_norm, features, gated_norm_.weight);
+  slots.linear({{names_.out_proj, hidden_size_}}, {features, spec_.head_dim}, spec_.out_bias,
                ShardAxis::kInFeatures, out_proj_);
 }
 
@@ -43,7 +45,7 @@ std::vector<int64_t> Mamba2Module::scratch_widths() const {
   return {projected_features(), spec_.conv_channels(), spec_.features()};
 }
 
-void Mamba2Module::forward(ModuleStep& step) const {
+TensorView Mamba2Module::mix(ModuleStep& step) const {
   const int64_t features = spec_.features(), states = spec_.state_features();
   const int64_t channels = spec_.conv_channels();
   const TensorView projected = step.scratch.take(projected_features());
@@ -53,6 +55,12 @@ void Mamba2Module::forward(ModuleStep& step) const {
   Stream& stream = step.context.stream;
 
   kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
+  int64_t first = 0;
+  const int64_t widths[] = {features, features, states, states, spec_.num_heads};
+  for (size_t i = 0; i < spec_.scales.size(); ++i) {
+    kernels::scale(projected.slice(1, first, first + widths[i]), spec_.scales[i], stream);
+    first += widths[i];
+  }
   const std::array<TensorView, 1> inputs = {
       projected.slice(1, features, features + channels).split(1, channels)};
   kernels::causal_conv({.inputs = inputs,
@@ -82,9 +90,17 @@ void Mamba2Module::forward(ModuleStep& step) const {
                                .gate = projected.slice(1, 0, features),
                                .weight = gated_norm_.weight,
                                .num_groups = spec_.num_groups,
-                               .eps = gated_norm_.eps},
+                               .eps = gated_norm_.eps,
+                               .order = spec_.gate_order},
                               stream);
-  kernels::linear_add(out, out_proj_.front(), step.residual, step.context);
+  kernels::scale(out, spec_.output_scale, stream);
+  return out;
 }
+
+void Mamba2Module::add(const TensorView& mixed, ModuleStep& step) const {
+  kernels::linear_add(mixed, out_proj_.front(), step.residual, step.context);
+}
+
+void Mamba2Module::forward(ModuleStep& step) const { add(mix(step), step); }
 
 }  // namespace attend

@@ -20,6 +20,11 @@ class Mamba2Module : public Module {
   const kernels::Norm& input_norm() const override { return norm_; }
   void forward(ModuleStep& step) const override;
 
+  // Parts of forward(), between which another module may read the residual stream. mix() returns the input of
+  // the output projection, in scratch. add() adds the projection.
+  TensorView mix(ModuleStep& step) const;
+  void add(const TensorView& mixed, ModuleStep& step) const;
+
  private:
   int64_t projected_features() const {
     return spec_.features() + spec_.conv_channels() + int64_t{spec_.num_heads};

@@ -2,6 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/modules/attention.h"
+#include "attend/model/modules/attention_mamba2.h"
 #include "attend/model/modules/gated_delta.h"
 #include "attend/model/modules/gated_mlp.h"
 #include "attend/model/modules/mamba2.h"
@@ -32,24 +33,27 @@ namespace {
 
 struct MakeMixer {
   const NormPlacement& norms;
-  int cache_layer;
+  const LayerIndices& indices;
   const ModelSpec& model;
   const DecoderNames& names;
 
   std::unique_ptr<Module> operator()(const AttentionSpec& spec) const {
-    return std::make_unique<AttentionModule>(spec, norms, cache_layer, model, names);
+    return std::make_unique<AttentionModule>(spec, norms, indices.cache, model, names);
   }
   std::unique_ptr<Module> operator()(const MlaSpec& spec) const {
-    return std::make_unique<MlaModule>(spec, norms, cache_layer, model, names);
+    return std::make_unique<MlaModule>(spec, norms, indices.cache, model, names);
   }
   std::unique_ptr<Module> operator()(const GatedDeltaSpec& spec) const {
-    return std::make_unique<GatedDeltaModule>(spec, norms, cache_layer, model, names);
+    return std::make_unique<GatedDeltaModule>(spec, norms, indices.state, model, names);
   }
   std::unique_ptr<Module> operator()(const ShortConvSpec& spec) const {
-    return std::make_unique<ShortConvModule>(spec, norms, cache_layer, model, names);
+    return std::make_unique<ShortConvModule>(spec, norms, indices.state, model, names);
   }
   std::unique_ptr<Module> operator()(const Mamba2Spec& spec) const {
-    return std::make_unique<Mamba2Module>(spec, norms, cache_layer, model, names);
+    return std::make_unique<Mamba2Module>(spec, norms, indices.state, model, names);
+  }
+  std::unique_ptr<Module> operator()(const AttentionMamba2Spec& spec) const {
+    return std::make_unique<AttentionMamba2Module>(spec, norms, indices, model, names);
   }
 };
 
@@ -72,9 +76,9 @@ struct MakeMlp {
 
 }  // namespace
 
-std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,
-                                   const DecoderNames& names) {
-  return std::visit(MakeMixer{layer.norms, cache_layer, model, names}, layer.mixer);
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, const LayerIndices& indices,
+                                   const ModelSpec& model, const DecoderNames& names) {
+  return std::visit(MakeMixer{layer.norms, indices, model, names}, layer.mixer);
 }
 
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,

@@ -70,10 +70,15 @@ class Module {
 // Throws Error(kUnsupported) unless a recurrent layer has one norm, before it.
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model);
 
-// Create the modules of a layer. `cache_layer`: ModelSpec::cache_layer() of the layer or, if it has a
-// recurrent state, state_layer().
-std::unique_ptr<Module> make_mixer(const LayerSpec& layer, int cache_layer, const ModelSpec& model,
-                                   const DecoderNames& names);
+// Index of a layer among those with K/V, and among those with a recurrent state: ModelSpec::cache_layer() and
+// state_layer().
+struct LayerIndices {
+  int cache = 0, state = 0;
+};
+
+// Create the modules of a layer.
+std::unique_ptr<Module> make_mixer(const LayerSpec& layer, const LayerIndices& indices,
+                                   const ModelSpec& model, const DecoderNames& names);
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
                                  Device device);
 

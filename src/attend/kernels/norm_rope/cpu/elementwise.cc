@@ -179,6 +179,13 @@ void multiply(const TensorView& factor, const TensorView& x, Isa isa) {
                     [&](int64_t row) { kernels.multiply(factors[row], rows[row], x.shape[1]); });
 }
 
+void scale(const TensorView& x, float factor, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows rows(x);
+  parallel_for_rows(rows.num_rows, x.shape[1],
+                    [&](int64_t row) { kernels.scale(rows[row], factor, x.shape[1]); });
+}
+
 void soft_cap(const TensorView& x, float cap, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows rows(x);

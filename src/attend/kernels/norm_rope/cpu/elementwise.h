@@ -27,6 +27,7 @@ void gelu_tanh(const TensorView& x, Isa isa);
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa);
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Isa isa);
 void multiply(const TensorView& factor, const TensorView& x, Isa isa);
+void scale(const TensorView& x, float factor, Isa isa);
 void soft_cap(const TensorView& x, float cap, Isa isa);
 void rope(const TensorView& x, View<const int32_t> positions, const TensorView& cos, const TensorView& sin,
           bool interleaved, Isa isa);

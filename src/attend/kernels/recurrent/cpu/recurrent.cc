@@ -6,6 +6,7 @@
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
 #include "attend/kernels/recurrent/cpu/recurrent_kernels.h"
 
 namespace attend::kernels::cpu {
@@ -290,13 +291,16 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Isa isa) {
   const RecurrentKernels kernels = recurrent_kernels(isa);
   const int64_t size = args.x.shape[1] / args.num_groups;
   const size_t weight_bytes = size_of(args.weight.dtype);
+  const auto silu_mul = elementwise_kernels(isa).silu_mul;
+  const auto normalize = args.order == GateOrder::kGateFirst ? kernels.normalize_gated : kernels.gated_norm;
   parallel_for_rows(args.x.shape[0] * args.num_groups, size, [&](int64_t row) {
     const int64_t token = row / args.num_groups, first = row % args.num_groups * size;
-    kernels.normalize_gated(
-        args.x.as<float>() + token * args.x.strides[0] + first,
-        static_cast<const std::byte*>(args.weight.data) + static_cast<size_t>(first) * weight_bytes,
-        args.weight.dtype, args.eps, args.gate.as<const float>() + token * args.gate.strides[0] + first,
-        size);
+    float* const x = args.x.as<float>() + token * args.x.strides[0] + first;
+    const float* const gate = args.gate.as<const float>() + token * args.gate.strides[0] + first;
+    if (args.order == GateOrder::kGateOnly) return silu_mul(gate, x, x, size);
+    const auto* const weights = static_cast<const std::byte*>(args.weight.data);
+    normalize(x, weights + static_cast<size_t>(first) * weight_bytes, args.weight.dtype, args.eps, gate,
+              size);
   });
 }
 
