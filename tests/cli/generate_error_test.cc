@@ -38,6 +38,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--prompt x", "--model-path"}, BadInput{"--model-path " + kTinyModel, "no prompt"},
         BadInput{"--model-path /nowhere" + kPrompt, "/nowhere"},
         BadInput{"--model-path " + kGolden + kPrompt, "tokenizer.json"},
+        BadInput{"--chat --model-path " + kTinyModel + "/.." + kPrompt, "no config.json"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 0", "--page-size '0'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 3", "page_size 3"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm EAGLE3",

@@ -10,6 +10,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/base/printable.h"
@@ -260,11 +261,7 @@ int run_conversation(Conversation& conversation) {
 int run_chat(const CLI::App& app, const ChatOptions& options) {
   SamplingParams sampling =
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path)).params;
-  auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
-  if (!chat)
-    fail(ErrorCode::kNotFound, options.engine.model_path, ": has no chat template",
-         note_on_missing(MissingFile::kChatTemplate, options.engine.model_path),
-         "; pass one with --chat-template");
+  ChatTemplate chat = require_chat_template(options.engine.model_path, options.chat_template);
   EngineBars bars;
   EngineProgress progress = bars.progress();
   progress.resolved = [&](const Engine& engine) {
@@ -276,7 +273,7 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
   bars.clear();
   print_start(engine.info());
   if (!given(app, "--max-new-tokens")) sampling.max_new_tokens = engine.info().context_length;
-  Conversation conversation(engine, std::move(*chat), std::move(sampling), options.system);
+  Conversation conversation(engine, std::move(chat), std::move(sampling), options.system);
   return run_conversation(conversation);
 }
 

@@ -83,12 +83,7 @@ std::variant<std::string, std::vector<int32_t>> encode_prompt(const Engine& engi
 // Returns the template selected by --chat or --chat-template.
 std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
   if (!options.chat && options.chat_template.empty()) return std::nullopt;
-  auto chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
-  if (!chat)
-    fail(ErrorCode::kNotFound, "--chat: ", options.engine.model_path, " has no chat template",
-         note_on_missing(MissingFile::kChatTemplate, options.engine.model_path),
-         "; pass one with --chat-template");
-  return chat;
+  return require_chat_template(options.engine.model_path, options.chat_template);
 }
 
 // Creates a request per prompt and validates it. An error names the prompt.

@@ -2,11 +2,14 @@
 
 #include <charconv>
 #include <thread>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/parallel.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/checkpoint/json.h"
+#include "attend/checkpoint/model_folder.h"
 #include "attend/cli/help/command_help.h"
 #include "attend/cli/options/flags.h"
 #include "attend/kernels/kv_store/selected_rows.h"
@@ -140,6 +143,13 @@ CLI::Option* add_model_path(CLI::App& app, ModelArgument kind, std::string& name
           "Hugging Face model directory, or ORG/MODEL in the Hugging Face cache (hf download ORG/MODEL)")
       ->type_name("MODEL")
       ->required(kind != ModelArgument::kOptional);
+}
+
+ChatTemplate require_chat_template(const std::string& model_path, const std::string& name_or_path) {
+  if (auto chat = ChatTemplate::find(model_path, name_or_path)) return *std::move(chat);
+  (void)open_checkpoint(model_path)->config();  // a folder that is not a model is the first thing to report
+  fail(ErrorCode::kNotFound, model_path, ": has no chat template",
+       note_on_missing(MissingFile::kChatTemplate, model_path), "; pass one with --chat-template");
 }
 
 void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument model) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "attend/engine/engine_config.h"
+#include "attend/text/chat_template/chat_template.h"
 
 namespace attend::cli {
 
@@ -55,6 +56,10 @@ enum class ModelArgument {
 
 // Adds --model-path, and sets both texts: the value, and the folder that find_model() returns for it.
 CLI::Option* add_model_path(CLI::App& app, ModelArgument kind, std::string& name, std::string& path);
+
+// Returns the model's template of this name, or the template of this file. Throws Error(kNotFound) if the
+// folder is not a model, or has no template.
+ChatTemplate require_chat_template(const std::string& model_path, const std::string& name_or_path);
 
 // Adds flags that attention is chosen by: model, device, dtypes, backend options, graphs.
 void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument model);
