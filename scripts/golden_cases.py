@@ -31,6 +31,7 @@ from golden_configs import (
     mistral,
     mistral3,
     mixtral,
+    nemotron_h,
     olmo2,
     phi3,
     qwen2,
@@ -45,6 +46,8 @@ from golden_configs import (
     wide,
 )
 from quantize import Fp8, Int4, Int8, Mixed, MxFp4, StackedFp8, StackedMxFp4
+
+NEMOTRON_PREFIXES = (("model.", "backbone."),)
 
 CASES = {
     "llama-gqa4-hd32": Case(
@@ -1311,6 +1314,32 @@ CASES = {
             torch_dtype="bfloat16",
         ),
         dtype=torch.bfloat16,
+        lengths=(1, 2, 33, 64),
+    ),
+    # One sublayer per layer; experts with relu2 on latent vectors, with a sigmoid router and a shared expert.
+    "nemotron-h-experts": Case(
+        nemotron_h(
+            hybrid_override_pattern="ME*M",
+            n_routed_experts=8,
+            num_experts_per_tok=3,
+            moe_intermediate_size=24,
+            moe_shared_expert_intermediate_size=20,
+            moe_latent_size=40,
+            routed_scaling_factor=2.5,
+        ),
+        prefixes=NEMOTRON_PREFIXES,
+        lengths=(1, 3, 17, 65),
+    ),
+    # MLPs with relu2 and biases, biases of Mamba-2; layers as a list, stored in bf16.
+    "nemotron-h-dense": Case(
+        nemotron_h(
+            layers_block_type=["mamba", "mlp", "attention", "mlp", "mamba"],
+            mlp_bias=True,
+            use_bias=True,
+            torch_dtype="bfloat16",
+        ),
+        dtype=torch.bfloat16,
+        prefixes=NEMOTRON_PREFIXES,
         lengths=(1, 2, 33, 64),
     ),
 }

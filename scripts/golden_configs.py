@@ -429,6 +429,30 @@ def falcon_h1(**changes):
     )
 
 
+def nemotron_h(**changes):
+    """One sublayer per layer; 128 features of Mamba-2. transformers bounds steps by time_step_min, in prompts only."""
+    return config_of(
+        "NemotronHForCausalLM",
+        "nemotron_h",
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        hidden_size=64,
+        head_dim=24,
+        num_hidden_layers=None,
+        rms_norm_eps=None,
+        hidden_act=None,
+        rope_theta=None,
+        layer_norm_epsilon=1e-5,
+        mamba_num_heads=8,
+        mamba_head_dim=16,
+        ssm_state_size=24,
+        n_groups=2,
+        chunk_size=16,
+        time_step_min=0.0,
+        **changes,
+    )
+
+
 def qwen2_5_vl(**changes):
     """As published: the decoder's keys are next to vision_config, not in a text_config."""
     return config_of(

@@ -69,9 +69,9 @@ def random_weight(name, shape, config, generator):
     stored_one = 0.0 if zero_centered and not name.endswith("linear_attn.norm.weight") else 1.0
     if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
         return stored_one + 0.4 + 0.3 * noise
-    if name.endswith("norm.weight"):
+    if name.endswith(("norm.weight", "norm_f.weight")):
         return stored_one + 0.3 * noise
-    if name.endswith("embed_tokens.weight"):
+    if name.endswith(("embed_tokens.weight", "embeddings.weight")):
         scale = 0.3 if config.tie_word_embeddings else 1.0
         # Gemma multiplies the embedding by sqrt(hidden_size).
         return scale * noise / (math.sqrt(shape[-1]) if gemma else 1.0)
@@ -136,6 +136,8 @@ WITH_POSITIONS = ("bamba", "falcon_h1", "granitemoehybrid")
 
 
 def has_experts(config):
+    if config.model_type == "nemotron_h":
+        return "moe" in config.layers_block_type
     if config.model_type == "granitemoehybrid":
         return config.num_local_experts > 0
     return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS, *STACKED_EXPERTS)
@@ -148,6 +150,9 @@ def published_tensors(name, weight, config):
     for memory, file in RENAMED.get(config.model_type, {}).items():
         if name.endswith(memory):
             return {name.removesuffix(memory) + file: weight}
+    if config.model_type == "nemotron_h" and ".experts." in name:
+        experts, part = name.rsplit(".", 1)
+        return {f"{experts}.{i}.{part}.weight": expert.contiguous() for i, expert in enumerate(weight)}
     if config.model_type not in EXPERT_NAMES:
         return {name: weight}
     mlp, experts, (gate, up, down) = EXPERT_NAMES[config.model_type]
@@ -186,7 +191,8 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
     for name, buffer in skeleton.named_buffers():
         if name.endswith(("e_score_correction_bias", "expert_bias")):
             correction = random_weight(name, tuple(buffer.shape), config, generator)
-            weights[name.replace("mlp.", EXPERT_NAMES[config.model_type][0], 1)] = correction
+            mlp, *_ = EXPERT_NAMES.get(config.model_type, ("mlp.",))
+            weights[stored_name(name.replace("mlp.", mlp, 1), prefixes)] = correction
     for name, shape in extra.items():
         weights[name] = random_weight(name, shape, config, generator).to(dtype)
     return weights

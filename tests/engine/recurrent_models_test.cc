@@ -256,6 +256,7 @@ const CachedCase kCachedCases[] = {
     {.name = "overlap", .overlaps = true},
     {.name = "mamba2", .model = "bamba-mamba2", .chunk = 24, .interval = 24},
     {.name = "attention_and_mamba2", .model = "falcon-h1-gate-only", .chunk = 24, .interval = 24},
+    {.name = "one_sublayer_per_layer", .model = "nemotron-h-experts", .chunk = 24, .interval = 16},
     {.name = "short_convolutions", .model = "lfm2-conv", .chunk = 24, .interval = 16},
     {.name = "experts", .model = "qwen3-next-grouped", .chunk = 40, .overlaps = true},
 };

@@ -44,6 +44,8 @@ void check(const ModelSpec& spec, const AttentionMamba2Spec& both) {
   check(spec, both.mamba);
 }
 
+void check(const ModelSpec&, std::monostate) {}
+
 void check(const ModelSpec&, const ShortConvSpec& conv) { expect(conv.kernel >= 2); }
 
 // Properties that pools, backends and the decoder rely on.

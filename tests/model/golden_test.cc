@@ -352,7 +352,8 @@ constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-s
                                            "qwen3-5-moe-fused",    "bamba-mamba2",
                                            "bamba-biases",         "granite-hybrid-experts",
                                            "granite-hybrid-dense", "falcon-h1-gate-only",
-                                           "falcon-h1-norm-first", "lfm2-conv",
+                                           "falcon-h1-norm-first", "nemotron-h-experts",
+                                           "nemotron-h-dense",     "lfm2-conv",
                                            "lfm2-biases",          "lfm2-moe"};
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.

@@ -189,6 +189,42 @@ TEST(ReadFalconH1, RejectsContradictoryFields) {
                   ErrorCode::kUnsupported, {"attention_bias true", "a factor of 1"}, "FalconH1ForCausalLM");
 }
 
+constexpr const char* kNemotron = "NemotronHForCausalLM";
+const Fields kNemotronFields = {{"hybrid_override_pattern", "\"M-*EM\""}, {"moe_latent_size", "24"}};
+
+TEST(ReadNemotronH, EachLayerHasOneSublayer) {
+  for (const auto& types :
+       {R"("M-*EM")", R"(["mamba", "mlp", "full_attention", "moe", "linear_attention"])"}) {
+    const bool is_list = types[0] == '[';
+    const ModelSpec spec =
+        read(kNemotron,
+             with(kNemotronFields, {{is_list ? "layers_block_type" : "hybrid_override_pattern", types}}));
+    EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, false, false, true));
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(spec.layers.at(0).mlp));
+    EXPECT_TRUE(std::holds_alternative<std::monostate>(spec.layers.at(1).mixer));
+    EXPECT_EQ(std::get<PlainMlpSpec>(spec.layers.at(1).mlp).activation, kernels::PlainActivation::kRelu2);
+    EXPECT_EQ(attention(spec, 2).rope_set, -1);
+    EXPECT_EQ(spec.cache_layer(2), 0);
+    EXPECT_EQ(spec.state_layer(4), 1);
+    EXPECT_EQ(state_caches(spec.caches()).at(0).state, (StateShape{128, 64, 128, 3, 10240}));
+    const auto& experts = std::get<MoeMlpSpec>(spec.layers.at(3).mlp);
+    EXPECT_EQ(experts.latent_size, 24);
+    EXPECT_EQ(experts.gate.num_products(), 1);
+    EXPECT_TRUE(experts.correction);
+  }
+}
+
+TEST(ReadNemotronH, RejectsOtherLayersAndActivations) {
+  expect_rejected(with(kNemotronFields, {{"hybrid_override_pattern", "\"M-X\""}}), ErrorCode::kCorruptFile,
+                  {"hybrid_override_pattern", "M, *, - or E"}, kNemotron);
+  expect_rejected(with(kNemotronFields, {{"layers_block_type", R"(["mamba", "conv"])"}}),
+                  ErrorCode::kCorruptFile, {"layers_block_type", "\"mamba\", \"attention\""}, kNemotron);
+  expect_rejected(with(kNemotronFields, {{"mlp_hidden_act", "\"silu\""}}), ErrorCode::kUnsupported,
+                  {"mlp_hidden_act", "relu2"}, kNemotron);
+  expect_rejected(with(kNemotronFields, {{"mlp_bias", "true"}}), ErrorCode::kUnsupported, {"mlp_bias true"},
+                  kNemotron);
+}
+
 TEST(ReadLfm2, AdjustsTheSizeOfTheMlp) {
   const ModelSpec spec = read("Lfm2ForCausalLM", {{"full_attn_idxs", "[1]"}, {"intermediate_size", "12288"}});
   EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, true));

@@ -22,9 +22,15 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const LayerIndices indices{.cache = spec_.cache_layer(i), .state = spec_.state_layer(i)};
-    modules_.push_back(make_mixer(layer, indices, spec_, names_));
-    modules_.push_back(make_mlp(layer, spec_, names_, placement_.device));
+    add(i, make_mixer(layer, indices, spec_, names_));
+    add(i, make_mlp(layer, spec_, names_, placement_.device));
   }
+}
+
+void DecoderModel::add(int layer, std::unique_ptr<Module> module) {
+  if (module == nullptr) return;
+  modules_.push_back(std::move(module));
+  module_layers_.push_back(layer);
 }
 
 std::vector<WeightSlot> DecoderModel::weight_slots() {
@@ -38,7 +44,7 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
     top.layer_norm(names_.embedding_norm, spec_.hidden_size, embedding_norm_);
   }
   for (size_t i = 0; i < modules_.size(); ++i) {
-    SlotWriter layer(std::string(names_.layers) + "." + std::to_string(i / 2) + ".", slots,
+    SlotWriter layer(std::string(names_.layers) + "." + std::to_string(module_layers_[i]) + ".", slots,
                      spec_.zero_centered_norms);
     modules_[i]->add_slots(layer);
   }

@@ -50,6 +50,7 @@ class DecoderModel : public LoadableModel {
   int num_positions(const BatchLimits& limits) const;
   void embed(const ModelInput& input, View<const int32_t> positions, const TensorView& out,
              Stream& stream) const;
+  void add(int layer, std::unique_ptr<Module> module);
   void check(const ModelInput& input, const ForwardBatch& batch) const;
   kernels::OpContext context(Stream& stream) const;
 
@@ -61,6 +62,7 @@ class DecoderModel : public LoadableModel {
   Weight embedding_, positions_, token_types_;
   kernels::LayerNorm embedding_norm_;
   std::vector<std::unique_ptr<Module>> modules_;  // mixer and MLP of each layer, in layer order
+  std::vector<int> module_layers_;                // layer of each module
   kernels::Norm final_norm_;
   Linear head_;
   LoadedWeights weights_;

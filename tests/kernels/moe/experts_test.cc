@@ -136,6 +136,20 @@ constexpr MoeShape kShapes[] = {
     {.num_experts = 1, .top_k = 1, .hidden_size = 72, .intermediate_size = 136},
 };
 
+TEST_P(ExpertsTest, WithoutAGateMatchFloat64) {
+  if (GetParam().on_gpu()) GTEST_SKIP() << "supported on CPUs only";
+  for (const MoeShape& shape : kShapes)
+    for (const Parts weight_parts : {Parts::kOne, Parts::kPerExpert}) {
+      Layer layer(shape, 17, DType::kF32, DType::kF32, Choice::kEven);
+      layer.gate.activation = ExpertActivation::kRelu2;
+      layer.gate_up =
+          TestTensor::random({shape.num_experts * shape.intermediate_size, shape.hidden_size}, DType::kF32, 2,
+                             1.0f / std::sqrt(static_cast<float>(shape.hidden_size)));
+      expect_near(layer.compute(GetParam(), 0, 17, weight_parts), layer.expected(),
+                  tolerance_for(DType::kF32));
+    }
+}
+
 TEST_P(ExpertsTest, MatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const MoeShape& shape : kShapes)

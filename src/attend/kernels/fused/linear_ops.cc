@@ -119,7 +119,9 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args,
                            const OpContext& context) {
   norm_linear(residual, {.norm = args.norm, .linear = args.linear, .out = args.out}, context);
-  const auto activate = args.activation == PlainActivation::kGelu ? gelu : gelu_tanh;
+  const auto activate = args.activation == PlainActivation::kGelu       ? gelu
+                        : args.activation == PlainActivation::kGeluTanh ? gelu_tanh
+                                                                        : relu2;
   activate(args.out, context.stream);
 }
 

@@ -84,28 +84,45 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   const TensorView x = normalize_and_route(residual, args, router, context);
   const bool shares = !args.shared.gate_up.empty();
   if (shares) {
-    multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
-    silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
+    if (args.gate.activation == ExpertActivation::kRelu2) {
+      multiply_parts(x, args.shared.gate_up, args.shared.inner, context);
+      relu2(args.shared.inner, context.stream);
+    } else {
+      multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
+      silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
+    }
     if (!args.shared.gate.weight.empty()) {
       const Linear gate[] = {args.shared.gate};
       multiply_parts(x, gate, args.shared.gate_out, context);
       scale_by_sigmoid(args.shared.gate_out, args.shared.inner, context.stream);
     }
   }
+  const bool projects = !args.latents.in.weight.empty();
+  if (projects) {
+    if (on_gpu)
+      fail(ErrorCode::kUnsupported, "experts of latent vectors on ", context.stream.device,
+           ": supported on CPUs only");
+    const Linear in[] = {args.latents.in};
+    multiply_parts(x, in, args.latents.rows, context);
+  }
   // On a CPU the sum remains pending for the next norm, in the memory of x.
+  const TensorView sum = projects ? args.latents.rows
+                         : on_gpu ? residual.sum()
+                                  : ResidualAccess::leave_addend(residual);
   moe_experts({.shape = args.shape,
-               .x = x,
+               .x = projects ? args.latents.rows : x,
                .experts = router.experts,
                .weights = router.weights,
                .linears = args.experts,
                .gate = args.gate,
                .weights_scale_input = args.weights_scale_input,
-               .out = on_gpu ? residual.sum() : ResidualAccess::leave_addend(residual),
+               .out = sum,
                .accumulate = on_gpu,
                .scratch = memory.subspan(pieces.used_bytes()),
                .workspace = context.workspace,
                .batch_invariant = context.batch_invariant},
               context.stream);
+  if (projects) linear_add(args.latents.rows, args.latents.out, residual, context);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);
 }
 

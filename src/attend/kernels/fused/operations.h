@@ -116,7 +116,7 @@ struct NormGatedLinearArgs {
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
 // out = act(W norm(residual) + b): first half of an MLP without a gate. Throws Error(kUnsupported) on a GPU.
-enum class PlainActivation : uint8_t { kGelu, kGeluTanh };
+enum class PlainActivation : uint8_t { kGelu, kGeluTanh, kRelu2 };
 struct NormActivatedLinearArgs {
   Norm norm;
   LinearParts linear;
@@ -196,13 +196,21 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
 
 // Expert that processes every token. If there is none, gate_up is empty.
 struct SharedExpert {
-  LinearParts gate_up = {};  // out_features: gate, then up
+  LinearParts gate_up = {};  // out_features: gate, then up; up only if the routed experts have kRelu2
   Linear down = {};
-  TensorView gate_up_out = {};  // [num_tokens, 2 * intermediate_size]: scratch
+  TensorView gate_up_out = {};  // [num_tokens, 2 * intermediate_size]: scratch; not used with kRelu2
   TensorView inner = {};        // [num_tokens, intermediate_size]: scratch
   // One output. Its sigmoid multiplies the expert's output; without a weight: none. CPUs only.
   Linear gate = {};
   TensorView gate_out = {};  // f32 [num_tokens, 1]: scratch, with a gate
+};
+
+// Projections of the routed experts' input and output (NemotronH). CPUs only. Without weights, the experts
+// read and write hidden states.
+struct ExpertLatents {
+  Linear in = {};        // [shape.hidden_size, hidden_size]
+  Linear out = {};       // [hidden_size, shape.hidden_size]
+  TensorView rows = {};  // [num_tokens, shape.hidden_size]: scratch, contiguous
 };
 
 struct MoeAddArgs {
@@ -212,7 +220,8 @@ struct MoeAddArgs {
   TensorView correction = {};  // as in RouteArgs
   MoeShape shape;
   ExpertWeights experts;
-  ExpertGate gate = {};              // for the routed experts; the shared one has SiLU
+  ExpertLatents latents = {};
+  ExpertGate gate = {};              // for the routed experts; the shared one has SiLU, or also kRelu2
   bool weights_scale_input = false;  // as in MoeExpertsArgs
   SharedExpert shared = {};
   TensorView scratch;  // [num_tokens, moe_scratch_width()] of the residual's dtype, contiguous, aligned to 64

@@ -42,7 +42,7 @@ void check_weights(const std::string& name, std::span<const Linear> linears, con
 }
 
 void check_gate(const ExpertGate& gate) {
-  if (gate.activation == ExpertActivation::kSilu) return;
+  if (gate.activation != ExpertActivation::kClampedSwiglu) return;
   require(gate.limit > 0.0f && gate.alpha > 0.0f, "clamped swiglu with limit ", gate.limit, " and alpha ",
           gate.alpha, ": expected both above 0");
 }
@@ -78,8 +78,9 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
     require(view->is_contiguous(), name, " ", *view, ": expected a contiguous tensor");
   require_on(stream, "experts", args.experts);
   require_on(stream, "weights", args.weights);
-  check_weights("gate_up", args.linears.gate_up, shape, 2 * shape.intermediate_size, shape.hidden_size, 2,
-                stream);
+  const int products = args.gate.num_products();
+  check_weights("gate_up", args.linears.gate_up, shape, products * shape.intermediate_size, shape.hidden_size,
+                products, stream);
   check_weights("down", args.linears.down, shape, shape.hidden_size, shape.intermediate_size, 1, stream);
   check_gate(args.gate);
   const size_t needed = experts_scratch_bytes(shape, num_tokens, args.x.dtype);
@@ -87,6 +88,8 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
           " tokens need ", needed);
   require(reinterpret_cast<uintptr_t>(args.scratch.data()) % kScratchAlignment == 0, "scratch at ",
           static_cast<const void*>(args.scratch.data()), ": expected a multiple of ", kScratchAlignment);
+  if (args.gate.activation == ExpertActivation::kRelu2 && stream.device.type != DeviceType::kCpu)
+    fail(ErrorCode::kUnsupported, "experts with relu2 on ", stream.device, ": supported on CPUs only");
   if (stream.device.type == DeviceType::kCpu) {
     if (args.accumulate)
       fail(ErrorCode::kUnsupported, "accumulate: moe_experts() on ", stream.device,

@@ -99,10 +99,14 @@ enum class ExpertActivation : uint8_t {
   kSilu,           // silu(gate) * up. The rows of gate_up are all gate rows, then all up rows.
   kClampedSwiglu,  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit, up in [-limit, limit]. Rows
                    // of gate and up alternate (gpt-oss).
+  kRelu2,          // max(up, 0)^2, without a gate: gate_up has the up rows only (NemotronH). CPUs only
 };
 struct ExpertGate {
   ExpertActivation activation = ExpertActivation::kSilu;
   float limit = 0.0f, alpha = 0.0f;  // for kClampedSwiglu; above 0
+
+  // Rows of gate and up per intermediate feature.
+  int num_products() const { return activation == ExpertActivation::kRelu2 ? 1 : 2; }
 };
 
 // Weights of all experts of a layer, expert after expert: in one matrix, in one per expert, or, for gate and

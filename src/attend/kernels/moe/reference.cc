@@ -31,10 +31,14 @@ std::vector<double> multiply(std::span<const Linear> linears, int64_t first_row,
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& gate_up) {
-  std::vector<double> inner(gate_up.size() / 2);
+  std::vector<double> inner(gate_up.size() / static_cast<size_t>(rule.num_products()));
   for (size_t j = 0; j < inner.size(); ++j) {
     if (rule.activation == ExpertActivation::kSilu) {
       inner[j] = gate_up[j] * sigmoid(gate_up[j]) * gate_up[inner.size() + j];
+      continue;
+    }
+    if (rule.activation == ExpertActivation::kRelu2) {
+      inner[j] = std::max(gate_up[j], 0.0) * std::max(gate_up[j], 0.0);
       continue;
     }
     const double limit = double{rule.limit};
@@ -110,6 +114,7 @@ void route(const RouteArgs& args) {
 
 void moe_experts(const MoeExpertsArgs& args) {
   const auto [num_experts, top_k, hidden_size, intermediate_size] = args.shape;
+  const int64_t rows = args.gate.num_products() * intermediate_size;
   for (int64_t token = 0; token < args.x.shape[0]; ++token) {
     const std::vector<double> x = load_row(args.x, offset(args.x, token), hidden_size);
     std::vector<double> sum(x.size(), 0.0);
@@ -119,8 +124,7 @@ void moe_experts(const MoeExpertsArgs& args) {
       std::vector<double> read = x;
       if (args.weights_scale_input)
         for (double& element : read) element *= weight;
-      const std::vector<double> gate_up =
-          multiply(args.linears.gate_up, expert * 2 * intermediate_size, 2 * intermediate_size, read);
+      const std::vector<double> gate_up = multiply(args.linears.gate_up, expert * rows, rows, read);
       const std::vector<double> inner = activate(args.gate, gate_up);
       const std::vector<double> out = multiply(args.linears.down, expert * hidden_size, hidden_size, inner);
       for (size_t j = 0; j < sum.size(); ++j) sum[j] += (args.weights_scale_input ? 1.0 : weight) * out[j];

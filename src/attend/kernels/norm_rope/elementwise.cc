@@ -129,6 +129,13 @@ void require_cpu(std::string_view operation, const Stream& stream) {
 
 }  // namespace
 
+void relu2(const TensorView& x, Stream& stream) {
+  require_cpu("relu2", stream);
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  cpu::relu2(x, cpu::detect_isa());
+}
+
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
   require_cpu("sigmoid_mul", stream);
   require_rank("x", x, 3);

@@ -54,6 +54,9 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
 
+// x = max(x, 0)^2, in place. CPUs only. x: [num_tokens, intermediate], last stride 1.
+void relu2(const TensorView& x, Stream& stream);
+
 // x = sigmoid(gate) x, in place: output gates. CPUs only; throws Error(kUnsupported) on a GPU. Last strides
 // are 1. x: [num_tokens, num_heads, head_dim], gate: the same shape; or x: [num_tokens, features] and gate:
 // [num_tokens, 1], one gate for all features of a token.

@@ -11,7 +11,7 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 52> kTable{&kBamba,
+constexpr std::array<const ModelArchitecture*, 53> kTable{&kBamba,
                                                           &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
@@ -43,6 +43,7 @@ constexpr std::array<const ModelArchitecture*, 52> kTable{&kBamba,
                                                           &kMistral3,
                                                           &kMistral,
                                                           &kMixtral,
+                                                          &kNemotronH,
                                                           &kOlmo2,
                                                           &kOlmo3,
                                                           &kOlmoe,

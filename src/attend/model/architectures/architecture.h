@@ -99,6 +99,7 @@ extern const ModelArchitecture kMinistral3;
 extern const ModelArchitecture kMistral;
 extern const ModelArchitecture kMistral3;
 extern const ModelArchitecture kMixtral;
+extern const ModelArchitecture kNemotronH;
 extern const ModelArchitecture kOlmo2;
 extern const ModelArchitecture kOlmo3;
 extern const ModelArchitecture kOlmoe;

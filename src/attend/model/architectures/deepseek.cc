@@ -89,8 +89,10 @@ std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int m
   return dense;
 }
 
-MoeMlpSpec read_experts(const JsonNode& json, const DeepseekDefaults& defaults,
-                        const kernels::RouterRule& rule) {
+}  // namespace
+
+MoeMlpSpec read_deepseek_experts(const JsonNode& json, const DeepseekDefaults& defaults,
+                                 const kernels::RouterRule& rule) {
   MoeMlpSpec mlp = read_moe_mlp(json, {.num_experts = defaults.num_experts,
                                        .top_k = defaults.top_k,
                                        .num_experts_key = "n_routed_experts",
@@ -107,8 +109,6 @@ MoeMlpSpec read_experts(const JsonNode& json, const DeepseekDefaults& defaults,
   mlp.shared_intermediate_size = num_shared * mlp.intermediate_size;
   return mlp;
 }
-
-}  // namespace
 
 void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, ModelSpec& spec) {
   if (json.find_integer("moe_layer_freq", 1, kMaxLatentSize).value_or(1) != 1)
@@ -131,7 +131,7 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
                         const kernels::RouterRule& rule, ModelSpec& spec) {
   const std::vector<bool> is_dense = read_dense_mlps(json, spec.layers.size(), defaults.first_dense_layers);
   const GatedMlpSpec dense = read_gated_mlp(json, {.intermediate_size = defaults.intermediate_size});
-  const MoeMlpSpec experts = read_experts(json, defaults, rule);
+  const MoeMlpSpec experts = read_deepseek_experts(json, defaults, rule);
   for (size_t i = 0; i < spec.layers.size(); ++i)
     if (is_dense[i])
       spec.layers[i].mlp = dense;
@@ -139,14 +139,15 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
       spec.layers[i].mlp = experts;
 }
 
+kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized) {
+  return {.scores = kernels::RouterScores::kSigmoid,
+          .weights = json.boolean_or("norm_topk_prob", normalized) ? kernels::RouterWeights::kChosenExperts
+                                                                   : kernels::RouterWeights::kAllExperts};
+}
+
 void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
                             ModelSpec& spec) {
-  const bool normalize_topk = json.boolean_or("norm_topk_prob", normalized);
-  read_deepseek_mlps(json, defaults,
-                     {.scores = kernels::RouterScores::kSigmoid,
-                      .weights = normalize_topk ? kernels::RouterWeights::kChosenExperts
-                                                : kernels::RouterWeights::kAllExperts},
-                     spec);
+  read_deepseek_mlps(json, defaults, read_corrected_rule(json, normalized), spec);
   for (LayerSpec& layer : spec.layers)
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
 }

@@ -26,4 +26,9 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
 void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
                             ModelSpec& spec);
 
+// Parts of these functions: grouped experts with a shared expert, and the rule of V3's router.
+MoeMlpSpec read_deepseek_experts(const JsonNode& json, const DeepseekDefaults& defaults,
+                                 const kernels::RouterRule& rule);
+kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized);
+
 }  // namespace attend

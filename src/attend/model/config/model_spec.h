@@ -162,7 +162,9 @@ struct MoeMlpSpec {
   kernels::RouterRule rule = {};
   bool correction = false;           // expert choice adds a correction bias of the checkpoint to the scores
   int shared_intermediate_size = 0;  // 0: no shared expert
-  bool shared_gate = false;          // sigmoid(Wg x) with one output multiplies the shared expert's output
+  // Features of the routed experts' input and output, projected from and to the model's; 0: no projection.
+  int latent_size = 0;
+  bool shared_gate = false;  // sigmoid(Wg x) with one output multiplies the shared expert's output
   kernels::ExpertGate gate = {};
   bool weights_scale_input = false;  // weight multiplies an expert's input, not its output (Llama 4)
   bool router_bias = false;
@@ -174,10 +176,10 @@ struct MoeMlpSpec {
 };
 
 // Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
-// with its own module.
-using MixerSpec =
-    std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec, AttentionMamba2Spec>;
-using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec>;
+// with its own module. std::monostate: the layer has no such sublayer (NemotronH).
+using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec,
+                               AttentionMamba2Spec, std::monostate>;
+using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec, std::monostate>;
 
 // Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `post_ln`, a LayerNorm
 // replaces both: x = norm(x + f(x)) (BERT).

@@ -55,6 +55,7 @@ struct MakeMixer {
   std::unique_ptr<Module> operator()(const AttentionMamba2Spec& spec) const {
     return std::make_unique<AttentionMamba2Module>(spec, norms, indices, model, names);
   }
+  std::unique_ptr<Module> operator()(std::monostate) const { return nullptr; }
 };
 
 struct MakeMlp {
@@ -72,6 +73,7 @@ struct MakeMlp {
   std::unique_ptr<Module> operator()(const PlainMlpSpec& spec) const {
     return std::make_unique<PlainMlpModule>(spec, norms, model, names);
   }
+  std::unique_ptr<Module> operator()(std::monostate) const { return nullptr; }
 };
 
 }  // namespace

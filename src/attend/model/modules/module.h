@@ -76,7 +76,7 @@ struct LayerIndices {
   int cache = 0, state = 0;
 };
 
-// Create the modules of a layer.
+// Create the modules of a layer; null: the layer has no such sublayer.
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, const LayerIndices& indices,
                                    const ModelSpec& model, const DecoderNames& names);
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,

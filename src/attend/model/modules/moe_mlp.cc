@@ -9,8 +9,9 @@ MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, c
     : spec_(spec),
       shape_{.num_experts = spec.num_experts,
              .top_k = spec.top_k,
-             .hidden_size = model.hidden_size,
+             .hidden_size = spec.latent_size > 0 ? spec.latent_size : model.hidden_size,
              .intermediate_size = spec.intermediate_size},
+      hidden_size_(model.hidden_size),
       names_(names),
       norms_(norms),
       norm_{.weight = {}, .eps = model.norm_eps} {
@@ -19,14 +20,22 @@ MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, c
 }
 
 void MoeMlpModule::add_slots(SlotWriter& slots) {
-  const int64_t hidden = shape_.hidden_size, intermediate = shape_.intermediate_size;
+  const int64_t hidden = hidden_size_, intermediate = shape_.intermediate_size;
+  const int64_t expert_size = shape_.hidden_size;
+  const bool gated = spec_.gate.num_products() == 2;
   const SlotWriter::Experts experts{names_.experts, spec_.num_experts, spec_.top_k};
   if (norms_.before) slots.norm(names_.mlp_norm, hidden, norm_.weight);
   slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_,
                /*dequantize_on_load=*/false, WeightUse::kRouter);
   if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
   const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
-      down{names_.expert_down_proj, hidden};
+      down{names_.expert_down_proj, expert_size};
+  if (spec_.latent_size > 0) {
+    slots.linear({{names_.latent_in_proj, expert_size}}, hidden, /*bias=*/false, ShardAxis::kNone,
+                 latent_in_);
+    slots.linear({{names_.latent_out_proj, hidden}}, expert_size, /*bias=*/false, ShardAxis::kNone,
+                 latent_out_);
+  }
   if (spec_.fused_experts) {
     const SlotWriter::Part half{names_.fused_gate_up_proj, intermediate};
     const StoredLayout layout =
@@ -42,12 +51,20 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
     slots.fused_experts(experts, {{names_.fused_down_proj, hidden}}, {down}, intermediate, spec_.expert_bias,
                         ShardAxis::kInFeatures, down_, layout);
   } else {
-    slots.experts(experts, {gate, up}, hidden, ShardAxis::kOutFeatures, gate_up_);
+    if (gated)
+      slots.experts(experts, {gate, up}, expert_size, ShardAxis::kOutFeatures, gate_up_);
+    else
+      slots.experts(experts, {up}, expert_size, ShardAxis::kOutFeatures, gate_up_);
     slots.experts(experts, {down}, intermediate, ShardAxis::kInFeatures, down_);
   }
   if (const int64_t shared = spec_.shared_intermediate_size; shared > 0) {
-    slots.linear({{names_.shared_gate_proj, shared}, {names_.shared_up_proj, shared}}, hidden,
-                 /*bias=*/false, ShardAxis::kOutFeatures, shared_gate_up_);
+    const SlotWriter::Part shared_gate{names_.shared_gate_proj, shared},
+        shared_up{names_.shared_up_proj, shared};
+    if (gated)
+      slots.linear({shared_gate, shared_up}, hidden, /*bias=*/false, ShardAxis::kOutFeatures,
+                   shared_gate_up_);
+    else
+      slots.linear({shared_up}, hidden, /*bias=*/false, ShardAxis::kOutFeatures, shared_gate_up_);
     slots.linear({{names_.shared_down_proj, hidden}}, shared, /*bias=*/false, ShardAxis::kInFeatures,
                  shared_down_);
     if (spec_.shared_gate)
@@ -58,7 +75,8 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
 
 std::vector<int64_t> MoeMlpModule::scratch_widths() const {
   const int64_t shared = spec_.shared_intermediate_size;
-  return {kernels::moe_scratch_width(shape_), 2 * shared, shared, spec_.shared_gate ? 1 : 0};
+  return {kernels::moe_scratch_width(shape_), 2 * shared, shared, spec_.shared_gate ? 1 : 0,
+          spec_.latent_size};
 }
 
 void MoeMlpModule::forward(ModuleStep& step) const {
@@ -73,6 +91,9 @@ void MoeMlpModule::forward(ModuleStep& step) const {
     shared.gate = shared_gate_.front();
     shared.gate_out = step.scratch.take(1);
   }
+  kernels::ExpertLatents latents;
+  if (const int64_t size = spec_.latent_size; size > 0)
+    latents = {.in = latent_in_.front(), .out = latent_out_.front(), .rows = step.scratch.take(size)};
   kernels::moe_add(step.residual,
                    {.norm = norm_,
                     .router = router_.front(),
@@ -80,6 +101,7 @@ void MoeMlpModule::forward(ModuleStep& step) const {
                     .correction = correction_,
                     .shape = shape_,
                     .experts = {.gate_up = gate_up_, .down = down_},
+                    .latents = latents,
                     .gate = spec_.gate,
                     .weights_scale_input = spec_.weights_scale_input,
                     .shared = shared,

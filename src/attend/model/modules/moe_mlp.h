@@ -21,12 +21,14 @@ class MoeMlpModule : public Module {
 
  private:
   const MoeMlpSpec spec_;
-  const kernels::MoeShape shape_;
+  const kernels::MoeShape shape_;  // of the routed experts
+  const int64_t hidden_size_;
   const DecoderNames& names_;
   const NormPlacement norms_;
   kernels::Norm norm_;
   TensorView correction_;
-  std::vector<Linear> router_, gate_up_, down_, shared_gate_up_, shared_down_, shared_gate_;
+  std::vector<Linear> router_, gate_up_, down_, shared_gate_up_, shared_down_, shared_gate_, latent_in_,
+      latent_out_;
 };
 
 }  // namespace attend

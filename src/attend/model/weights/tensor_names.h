@@ -50,6 +50,8 @@ struct DecoderNames {
   std::string_view shared_gate_proj = "mlp.shared_experts.gate_proj";
   std::string_view shared_up_proj = "mlp.shared_experts.up_proj";
   std::string_view shared_down_proj = "mlp.shared_experts.down_proj";
+  std::string_view latent_in_proj = "";  // of the routed experts
+  std::string_view latent_out_proj = "";
   std::string_view shared_gate = "mlp.shared_expert_gate";
   // Gated delta net. Grouped projections: in_proj_qkvz and in_proj_ba; else the next four.
   std::string_view in_proj_qkvz = "linear_attn.in_proj_qkvz";

@@ -135,10 +135,11 @@ class ExpertProduct {
   const TensorView out_;  // [num_pairs, out_features of an expert]
 };
 
-// Applies the activation to gate and up of each row, which are contiguous or alternate, and writes the first
-// half of the row.
+// Applies the activation to gate and up of each row, which are contiguous or alternate, and writes `out`, the
+// first intermediate_size features of the row.
 void activate(const ExpertGate& gate, const TensorView& gate_up, const TensorView& out, Isa isa) {
   if (gate.activation == ExpertActivation::kSilu) return silu_mul(gate_up, out, isa);
+  if (gate.activation == ExpertActivation::kRelu2) return relu2(out, isa);
   constexpr int64_t kRun = 64;
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   parallel_for_rows(out.shape[0], gate_up.shape[1], [&](int64_t row) {
@@ -228,9 +229,10 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
     product.add_biases(scratch);
   };
   const int64_t intermediate_size = args.shape.intermediate_size;
-  multiply({args.linears.gate_up, args, scratch.rows, scratch.inner});
+  const TensorView inner = scratch.inner.slice(1, 0, args.gate.num_products() * intermediate_size);
+  multiply({args.linears.gate_up, args, scratch.rows, inner});
   const TensorView activated = scratch.inner.slice(1, 0, intermediate_size);
-  activate(args.gate, scratch.inner, activated, isa);
+  activate(args.gate, inner, activated, isa);
   multiply({args.linears.down, args, activated, scratch.rows});
   combine(args, scratch);
 }

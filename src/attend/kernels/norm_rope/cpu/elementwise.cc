@@ -157,6 +157,8 @@ void gelu(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(i
 
 void gelu_tanh(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).gelu_tanh); }
 
+void relu2(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).relu2); }
+
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows gates(gate), rows(x);

@@ -24,6 +24,7 @@ void gelu_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Isa isa);
 void gelu(const TensorView& x, Isa isa);
 void gelu_tanh(const TensorView& x, Isa isa);
+void relu2(const TensorView& x, Isa isa);
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa);
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Isa isa);
 void multiply(const TensorView& factor, const TensorView& x, Isa isa);

@@ -130,6 +130,12 @@ typename S::F32 gelu(typename S::F32 x) {
   return S::mul(x, S::if_less(x, S::zero(), tail, S::sub(one, tail)));
 }
 
+// NaN stays NaN.
+template <class S>
+typename S::F32 relu2(typename S::F32 x) {
+  return S::mul(x, S::if_less(x, S::zero(), S::zero(), x));
+}
+
 template <class S, auto kActivation>
 void activate_row(float* x, int64_t n) {
   for_each_vector<S>(n, [&](int64_t i, int count) {
@@ -211,6 +217,7 @@ ElementwiseKernels make_elementwise_kernels() {
           .gelu_tanh_mul = &gate_row<S, gelu_tanh<S>>,
           .gelu = &activate_row<S, gelu<S>>,
           .gelu_tanh = &activate_row<S, gelu_tanh<S>>,
+          .relu2 = &activate_row<S, relu2<S>>,
           .clamped_swiglu = &clamped_swiglu_row<S>,
           .sigmoid_mul = &sigmoid_mul_row<S>,
           .multiply = &multiply_row<S>,

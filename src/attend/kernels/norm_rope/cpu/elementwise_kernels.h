@@ -30,6 +30,8 @@ struct ElementwiseKernels {
   // x = gelu(x), exact and in its tanh form.
   void (*gelu)(float* x, int64_t n) = nullptr;
   void (*gelu_tanh)(float* x, int64_t n) = nullptr;
+  // x = max(x, 0)^2.
+  void (*relu2)(float* x, int64_t n) = nullptr;
   // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, in [-limit, limit]. out may be gate.
   void (*clamped_swiglu)(const float* gate, const float* up, float* out, float limit, float alpha,
                          int64_t n) = nullptr;
