@@ -257,3 +257,23 @@ def test_lists_the_models(client):
     (model,) = client.models.list()
     assert (model.id, model.type, model.display_name) == ("tiny", "model", "tiny")
     assert client.models.retrieve("tiny").id == "tiny"
+
+
+def test_reasoning_cannot_end_an_answer_that_has_to_call(thinker):
+    # The model prefers the end of the sequence to every token of the reasoning.
+    message = create(thinker, tools=[ADD], tool_choice={"type": "any"}, thinking={"type": "enabled", "budget_tokens": 8},
+                     max_tokens=500, extra_body={"logit_bias": {"1": 100}})
+    assert [block.type for block in message.content] == ["thinking", "tool_use"]
+    assert message.stop_reason == "tool_use"
+
+
+def test_prompts_are_counted_with_a_thinking_budget(thinker):
+    messages = [{"role": "user", "content": QUESTION}]
+    thinking = {"type": "enabled", "budget_tokens": 1024}
+    assert thinker.messages.count_tokens(model="tiny", messages=messages, thinking=thinking).input_tokens > 0
+
+
+def test_errors_before_an_answer_have_a_request_id(client):
+    with pytest.raises(anthropic.BadRequestError) as error:
+        client.messages.count_tokens(model="tiny", messages=[])
+    assert error.value.body["request_id"] == error.value.response.headers["request-id"]

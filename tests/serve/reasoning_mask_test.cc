@@ -22,29 +22,51 @@ class FiveMask final : public TokenMask {
 
 class ReasoningMaskTest : public ::testing::Test {
  protected:
+  bool allows(int32_t id) const { return (words_[static_cast<size_t>(id) / 32] >> (id % 32) & 1) != 0; }
+
+  const std::vector<int32_t> stop_ids_ = {1, 70, 1 << 20};  // the last one is not in the vocabulary
   const Tokenizer tokenizer_ = Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny");
   std::vector<uint32_t> words_ = std::vector<uint32_t>(66);
   const std::shared_ptr<FiveMask> inner_ = std::make_shared<FiveMask>();
 };
 
-TEST_F(ReasoningMaskTest, AllowsAllTokensUntilTheClosingTag) {
-  const auto mask = make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_, /*inside=*/true);
+TEST_F(ReasoningMaskTest, AllowsAllTokensButTheEndUntilTheClosingTag) {
+  const auto mask =
+      make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_, /*inside=*/true, stop_ids_);
   const std::vector<int32_t> ids = tokenizer_.encode("thoughts</think>", false);
   ASSERT_GT(ids.size(), 3u) << "the tag is several tokens here";
   for (const int32_t id : ids) {
-    EXPECT_FALSE(mask->fill(words_));
+    ASSERT_TRUE(mask->fill(words_));
+    for (int32_t any = 0; any < 2112; ++any) EXPECT_EQ(allows(any), any != 1 && any != 70) << any;
     mask->accept(id);
   }
   EXPECT_EQ(inner_->num_accepted, 0);
   EXPECT_TRUE(mask->fill(words_));
   mask->accept(5);
   EXPECT_EQ(inner_->num_accepted, 1);
-  EXPECT_FALSE(mask->fork()->fill(words_)) << "a fork starts a new reasoning part";
+  EXPECT_TRUE(mask->fork()->fill(words_)) << "a fork starts a new reasoning part";
+  EXPECT_TRUE(allows(6));
+  EXPECT_FALSE(allows(70));
+}
+
+TEST_F(ReasoningMaskTest, AllowsTheEndAfterACallInTheReasoning) {
+  const auto allows_end = [&](const std::string& reasoning) {
+    const auto mask = make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_,
+                                          /*inside=*/true, stop_ids_, parse_tool_format("qwen25").opens);
+    for (const int32_t id : tokenizer_.encode(reasoning, false)) mask->accept(id);
+    return !mask->fill(words_);
+  };
+  EXPECT_TRUE(allows_end("sun\n  <tool_call>\n{\"name\""));
+  EXPECT_TRUE(allows_end("<tool_call>"));
+  EXPECT_FALSE(allows_end("sun <tool_call> rain"));
+  for (int i = 0; i < 40; ++i)
+    EXPECT_FALSE(allows_end("sun rain <tool_call>" + std::string(static_cast<size_t>(i), '.'))) << i;
+  EXPECT_FALSE(allows_end("sun\n<tool"));
 }
 
 TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {
   const auto mask =
-      make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_, /*inside=*/false);
+      make_reasoning_mask(parse_reasoning_format("qwen3"), inner_, tokenizer_, /*inside=*/false, stop_ids_);
   EXPECT_TRUE(mask->fill(words_));
   EXPECT_EQ(words_[0], 1u << 5);
   mask->accept(5);

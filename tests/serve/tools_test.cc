@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "attend/base/error.h"
+#include "attend/serve/formats/reasoning.h"
 #include "attend/serve/formats/tool_format.h"
 #include "attend/serve/protocols/endpoint.h"
 
@@ -142,6 +145,29 @@ TEST(Tools, MarkersThatAreSpecialTokensAreDecoded) {
   ChatFormats formats;
   formats.tools = &parse_tool_format("kimi_k2");
   EXPECT_FALSE(chat_with(kTwoTools, formats).params.skip_special_tokens);
+}
+
+TEST(Tools, HaveALimitedNumberAndShortErrors) {
+  Json tools = Json::array();
+  for (int i = 0; i < 2049; ++i)
+    tools.push_back({{"type", "function"}, {"function", {{"name", "f" + std::to_string(i)}}}});
+  EXPECT_THAT(tools_error("\"tools\": " + tools.dump()), HasSubstr("tools: expected at most 2048"));
+  tools.erase(0);
+  EXPECT_EQ(chat_with("\"tools\": " + tools.dump()).answer->tools.size(), 2048u);
+  const std::string type(100'000, 'x');
+  EXPECT_LT(tools_error(R"("tools": [{"type": ")" + type + "\"}]").size(), 300u);
+}
+
+TEST(Reasoning, TagsThatAreSpecialTokensAreDecoded) {
+  ChatFormats formats;
+  formats.reasoning = &parse_reasoning_format("qwen3");
+  EXPECT_TRUE(chat_with(R"("n": 1)", formats).params.skip_special_tokens);
+  formats.has_special_reasoning = true;
+  EXPECT_FALSE(chat_with(R"("n": 1)", formats).params.skip_special_tokens);
+  EXPECT_TRUE(chat_with(R"("separate_reasoning": false)", formats).params.skip_special_tokens);
+  const Tokenizer tokenizer = Tokenizer::from_path(ATTEND_SOURCE_DIR "/models/attend-tiny");
+  EXPECT_FALSE(has_special_tags(*formats.reasoning, tokenizer));
+  EXPECT_TRUE(has_special_tags({.open = "<|begin|>", .close = "</think>"}, tokenizer));
 }
 
 TEST(Reasoning, IsReturnedSeparatelyIfTheServerHasAParser) {

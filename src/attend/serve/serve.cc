@@ -54,6 +54,8 @@ void serve(const ServeOptions& options) {
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
   if (formats.tools && engine->tokenizer())
     formats.marker_tokens = marker_tokens(*formats.tools, *engine->tokenizer());
+  if (formats.reasoning && engine->tokenizer())
+    formats.has_special_reasoning = has_special_tags(*formats.reasoning, *engine->tokenizer());
   {
     Api api(*engine, std::move(chat), formats, grammars, options.api, server,
             [&] { return server.metrics(); });

@@ -1,6 +1,7 @@
 #include "attend/serve/formats/reasoning.h"
 
 #include <algorithm>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -160,17 +161,23 @@ class ReasoningParser final : public AnswerParser {
 class ReasoningMask final : public TokenMask {
  public:
   ReasoningMask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask, const Tokenizer& tokenizer,
-                bool inside)
+                bool inside, std::vector<int32_t> stop_ids, const Texts& call_opens)
       : format_(format),
         mask_(std::move(mask)),
         tokenizer_(tokenizer),
         inside_at_start_(inside),
+        stop_ids_(std::move(stop_ids)),
+        call_opens_(call_opens),
+        num_kept_(format.close.size()),
         place_(inside ? Place::kInside : Place::kStart),
         open_(tokenizer.token_id(format.open)),
-        decoder_(tokenizer, /*skip_special_tokens=*/false) {}
+        decoder_(tokenizer, /*skip_special_tokens=*/false) {
+    constexpr size_t kMaxIndent = 16;
+    for (const std::string_view open : call_opens_) num_kept_ = std::max(num_kept_, open.size() + kMaxIndent);
+  }
 
   bool fill(std::span<uint32_t> words) override {
-    if (place_ == Place::kInside) return false;
+    if (place_ == Place::kInside) return exclude_end(words);
     const bool masked = mask_->fill(words);
     if (masked && place_ == Place::kStart && open_ && static_cast<size_t>(*open_) / 32 < words.size())
       words[static_cast<size_t>(*open_) / 32] |= 1u << (*open_ % 32);
@@ -181,10 +188,11 @@ class ReasoningMask final : public TokenMask {
     if (place_ == Place::kStart) place_ = token_id == open_ ? Place::kInside : Place::kAfter;
     if (place_ == Place::kAfter) return mask_->accept(token_id);
     text_ += decoder_.push(token_id);
-    if (text_.find(format_.close) != std::string::npos)
-      place_ = Place::kAfter;
-    else if (text_.size() > format_.close.size())
-      text_.erase(0, text_.size() - format_.close.size());
+    if (text_.find(format_.close) != std::string::npos) place_ = Place::kAfter;
+    has_call_ |= std::ranges::any_of(call_opens_, [&](std::string_view open) { return begins_line(open); });
+    if (text_.size() <= num_kept_) return;
+    is_cut_ = true;
+    text_.erase(0, text_.size() - num_kept_);
   }
 
   bool ready() override { return place_ == Place::kInside || mask_->ready(); }
@@ -193,20 +201,44 @@ class ReasoningMask final : public TokenMask {
   }
 
   std::shared_ptr<TokenMask> fork() const override {
-    return std::make_shared<ReasoningMask>(format_, mask_->fork(), tokenizer_, inside_at_start_);
+    return std::make_shared<ReasoningMask>(format_, mask_->fork(), tokenizer_, inside_at_start_, stop_ids_,
+                                           call_opens_);
   }
 
  private:
   enum class Place { kStart, kInside, kAfter };
 
+  bool begins_line(std::string_view open) const {
+    for (size_t at = text_.find(open); at != std::string::npos; at = text_.find(open, at + 1)) {
+      const size_t content = at == 0 ? std::string::npos : text_.find_last_not_of(" \t\r", at - 1);
+      if (content == std::string::npos ? !is_cut_ : text_[content] == '\n') return true;
+    }
+    return false;
+  }
+
+  // An answer that ends within its reasoning is not of the grammar.
+  bool exclude_end(std::span<uint32_t> words) const {
+    if (has_call_) return false;
+    std::ranges::fill(words, ~0u);
+    for (const int32_t id : stop_ids_)
+      if (const auto bit = static_cast<size_t>(id); bit / 32 < words.size())
+        words[bit / 32] &= ~(1u << (bit % 32));
+    return true;
+  }
+
   const ReasoningFormat& format_;
   std::shared_ptr<TokenMask> mask_;
   Tokenizer tokenizer_;
   bool inside_at_start_;
+  std::vector<int32_t> stop_ids_;
+  Texts call_opens_;
+  size_t num_kept_;  // bytes that may contain a marker
   Place place_;
+  bool has_call_ = false;  // the reasoning contains an opener of calls
   std::optional<int32_t> open_;
   StreamDecoder decoder_;
-  std::string text_;  // last bytes of the reasoning
+  std::string text_;     // last bytes of the reasoning
+  bool is_cut_ = false;  // the reasoning begins before text_
 };
 
 class ReasoningBudget final : public TokenMask {
@@ -364,6 +396,13 @@ const ReasoningFormat& parse_reasoning_format(std::string_view name) {
   fail(ErrorCode::kInvalidArgument, "--reasoning-parser ", name, ": expected none or one of ", all_names);
 }
 
+bool has_special_tags(const ReasoningFormat& format, const Tokenizer& tokenizer) {
+  return std::ranges::any_of(std::array{format.open, format.close}, [&](std::string_view tag) {
+    const auto id = tokenizer.token_id(tag);
+    return id && tokenizer.is_special(*id);
+  });
+}
+
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt) {
   if (format.channels) return false;
   const std::string_view open = format.open.substr(0, trimmed_size(format.open, format.open.size()));
@@ -383,8 +422,10 @@ std::shared_ptr<TokenMask> make_reasoning_budget(const ReasoningFormat& format,
 }
 
 std::shared_ptr<TokenMask> make_reasoning_mask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask,
-                                               const Tokenizer& tokenizer, bool inside) {
-  return std::make_shared<ReasoningMask>(format, std::move(mask), tokenizer, inside);
+                                               const Tokenizer& tokenizer, bool inside,
+                                               std::vector<int32_t> stop_ids, const Texts& call_opens) {
+  return std::make_shared<ReasoningMask>(format, std::move(mask), tokenizer, inside, std::move(stop_ids),
+                                         call_opens);
 }
 
 }  // namespace attend::serve

@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "attend/engine/generation_request.h"
 #include "attend/serve/formats/answer_parser.h"
@@ -30,6 +31,8 @@ std::span<const UnsupportedFormat> unsupported_reasoning_formats();
 // Throws Error(kUnsupported) with the reason for the name of an unsupported format, and
 // Error(kInvalidArgument) that lists all names for other names.
 const ReasoningFormat& parse_reasoning_format(std::string_view name);
+// Returns true if a tag is a special token, so that it is in the text only if special tokens are.
+bool has_special_tags(const ReasoningFormat& format, const Tokenizer& tokenizer);
 // Returns true if the prompt ends with the opening tag, so that the answer starts with reasoning.
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
@@ -40,11 +43,13 @@ bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt);
 std::unique_ptr<AnswerParser> make_reasoning_parser(const ReasoningFormat& format, bool inside,
                                                     std::function<std::unique_ptr<AnswerParser>()> make_rest,
                                                     const Texts& call_opens = {});
-// Allows every token until the closing tag has been generated, and after it the tokens that `mask` allows.
-// `inside`: the prompt opened the tag. Otherwise the model may open it or start with text that the grammar
-// allows.
+// Allows every token but `stop_ids`, the end-of-sequence tokens, until the closing tag has been generated,
+// and after it the tokens that `mask` allows. `inside`: the prompt opened the tag. Otherwise the model may
+// open it or start with text that the grammar allows. After one of `call_opens` in the reasoning, the answer
+// may end, since make_reasoning_parser() may find a call.
 std::shared_ptr<TokenMask> make_reasoning_mask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask,
-                                               const Tokenizer& tokenizer, bool inside);
+                                               const Tokenizer& tokenizer, bool inside,
+                                               std::vector<int32_t> stop_ids, const Texts& call_opens = {});
 // Ends the reasoning after `max_tokens` tokens: then only the closing tag is allowed. Otherwise `mask`
 // decides, or all tokens are allowed if it is null. `inside`: the prompt opened the tag.
 std::shared_ptr<TokenMask> make_reasoning_budget(const ReasoningFormat& format,

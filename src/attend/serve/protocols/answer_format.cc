@@ -67,8 +67,9 @@ void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool s
   // Markers that are special tokens must be part of the text that is parsed.
   const bool special_calls =
       format.tool_format && (format.tool_format->special || !formats.marker_tokens.empty());
-  if ((format.reasoning && format.reasoning->special) || special_calls)
-    job.params.skip_special_tokens = false;
+  const bool special_reasoning =
+      format.reasoning && (format.reasoning->special || formats.has_special_reasoning);
+  if (special_reasoning || special_calls) job.params.skip_special_tokens = false;
   if (format.reasoning || !format.tools.empty()) job.answer = std::move(format);
 }
 

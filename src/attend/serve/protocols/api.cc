@@ -284,7 +284,8 @@ void Api::add_reasoning_masks(GenerationJob& job) const {
   const AnswerFormat& answer = *job.answer;
   if (job.mask)
     job.mask = make_reasoning_mask(*answer.reasoning, std::move(job.mask), *engine_.tokenizer(),
-                                   answer.inside_reasoning);
+                                   answer.inside_reasoning, engine_.model_spec().eos_token_ids,
+                                   answer.tool_format ? answer.tool_format->opens : Texts{});
   if (answer.max_reasoning_tokens)
     job.mask = make_reasoning_budget(*answer.reasoning, std::move(job.mask), *engine_.tokenizer(),
                                      answer.inside_reasoning, *answer.max_reasoning_tokens);

@@ -20,6 +20,7 @@ struct ChatFormats {
   const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
   bool grammars = false;                       // tools with "strict" restrict the answer
   MarkerTokens marker_tokens;                  // of `tools` in the model's vocabulary
+  bool has_special_reasoning = false;          // the tags of `reasoning` are special tokens of the model
 };
 
 // How an answer is parsed.
