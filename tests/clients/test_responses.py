@@ -274,6 +274,10 @@ def test_truncation_drops_the_oldest_messages(client):
         ask(client, input=[*old, question])
     response = ask(client, input=[{"role": "system", "content": "Copy."}, *old, question], truncation="auto", max_output_tokens=4)
     assert 500 < response.usage.input_tokens < 2048
+    # Most of many messages are dropped in a few steps: one by one, this would take minutes.
+    many = [{"role": role, "content": f"word {i}"} for i in range(2000) for role in ("user", "assistant")]
+    response = ask(client, input=[*many, question], truncation="auto", max_output_tokens=4)
+    assert 1500 < response.usage.input_tokens < 2048
 
 
 def agent(seed):

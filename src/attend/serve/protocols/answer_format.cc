@@ -27,6 +27,9 @@ Tool make_tool(const std::string& where, const std::string& name, const Json* pa
 }
 
 void add_tool(Tool tool, std::vector<Tool>& tools) {
+  // Each tool is compared with the others.
+  constexpr size_t kMaxTools = 2048;
+  if (tools.size() == kMaxTools) reject("tools", "tools: expected at most ", kMaxTools);
   if (find_tool(tools, tool.name)) reject("tools", "tools: duplicate name ", excerpt(tool.name));
   tools.push_back(std::move(tool));
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <random>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -12,9 +11,11 @@
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/anthropic/messages.h"
 #include "attend/serve/protocols/pooling/pooling_endpoint.h"
+#include "attend/serve/protocols/random_id.h"
 #include "attend/serve/protocols/responses/response_request.h"
 #include "attend/serve/protocols/responses/stored_responses.h"
 #include "attend/serve/protocols/tokenization.h"
+#include "attend/serve/protocols/truncate_messages.h"
 #include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
@@ -37,22 +38,7 @@ Json queue_limit(int max_queued_requests) {
   return max_queued_requests;
 }
 
-// Removes the first message that is not a system message, and the results of its calls. Returns false if only
-// the last message is left.
-bool drop_oldest_message(std::string& variables) {
-  Json all = Json::parse(variables);
-  Json& messages = all["messages"];
-  size_t first = 0;
-  while (first < messages.size() && messages[first]["role"] == "system") ++first;
-  if (first + 1 >= messages.size()) return false;
-  size_t end = first + 1;
-  while (end < messages.size() && messages[end]["role"] == "tool") ++end;
-  if (end == messages.size()) return false;
-  messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(first),
-                 messages.begin() + static_cast<std::ptrdiff_t>(end));
-  variables = all.dump();
-  return true;
-}
+bool is_context_exceeded(const ApiError& error) { return error.code == "context_length_exceeded"; }
 
 // Returns the segment after "/v1/responses/".
 std::string response_id(const HttpRequest& request) {
@@ -130,18 +116,11 @@ void Api::no_pooling(const HttpRequest& request, const std::shared_ptr<Exchange>
       "unsupported"};
 }
 
-// A client cannot guess the ids of others.
-std::string Api::new_id(const Endpoint& endpoint) {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", endpoint.id_prefix, random(), random(), random(),
-                     random());
-}
-
 void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
                    const std::shared_ptr<Exchange>& exchange) {
   check_not_draining();
   check_queue();
-  ReplyHead head{new_id(endpoint), options_.served_names.front(), std::time(nullptr)};
+  ReplyHead head{random_id(endpoint.id_prefix), options_.served_names.front(), std::time(nullptr)};
   head.request_id = request.request_id.empty() ? head.id : request.request_id;
   if (!endpoint.has_own_ids) head.id = head.request_id;
   const auto end = [this, path = request.path, traceparent = request.traceparent](const Generation& ended,
@@ -236,12 +215,28 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
     return ids;
   };
   std::optional<std::vector<int32_t>> ids;
-  while (!ids) try {
-      ids = encode();
-    } catch (const ApiError& error) {
-      const bool is_long = error.code == "context_length_exceeded";
-      if (!is_long || !job.drops_messages || !drop_oldest_message(job.variables)) throw;
+  try {
+    ids = encode();
+  } catch (const ApiError& error) {
+    if (!is_context_exceeded(error) || !job.drops_messages) throw;
+    const MessageTruncation truncation(job.variables);
+    // Each message adds tokens: the fewest that have to be dropped are found in a logarithmic number of
+    // steps.
+    size_t low = 1, high = truncation.max_dropped() + 1;
+    while (low < high) {
+      const size_t middle = low + (high - low) / 2;
+      job.variables = truncation.without_oldest(middle);
+      try {
+        ids = encode();
+        high = middle;
+      } catch (const ApiError& still) {
+        if (!is_context_exceeded(still)) throw;
+        low = middle + 1;
+      }
     }
+    if (!ids) throw;
+    job.variables = truncation.without_oldest(high);
+  }
   if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids->size());
   job.prompts.emplace_back(*std::move(ids));
   return job;

@@ -79,7 +79,6 @@ class Api : public Service {
   void check_prompt_bytes(const char* param, size_t num_bytes) const;
   // `param`: field with the conversation, for errors.
   std::vector<int32_t> apply_template(const char* param, GenerationJob& job) const;
-  static std::string new_id(const Endpoint& endpoint);
 
   AsyncEngine& engine_;
   std::optional<ChatTemplate> chat_;

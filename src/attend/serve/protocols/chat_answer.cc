@@ -1,20 +1,14 @@
 #include "attend/serve/protocols/chat_answer.h"
 
-#include <fmt/format.h>
-
-#include <random>
-
 #include "attend/serve/formats/marker_filter.h"
+#include "attend/serve/protocols/random_id.h"
 
 namespace attend::serve {
 namespace {
 
 using Kind = AnswerPart::Kind;
 
-std::string new_call_id(std::string_view prefix) {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}{:08x}", prefix, random(), random(), random());
-}
+constexpr int kNumIdDigits = 24;
 
 }  // namespace
 
@@ -49,7 +43,7 @@ const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, End end)
     if (part.kind == Kind::kCall) omits_call_ = !parallel_ && has_calls();
     if ((part.kind == Kind::kCall || is_arguments) && omits_call_) continue;
     if (part.kind == Kind::kCall) {
-      blocks_.push_back({Kind::kCall, {}, new_call_id(call_id_prefix_), part.text});
+      blocks_.push_back({Kind::kCall, {}, random_id(call_id_prefix_, kNumIdDigits), part.text});
       ++num_calls_;
     } else {
       const Kind kind = is_arguments ? Kind::kCall : part.kind;

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -50,7 +52,7 @@ std::string indexed(const std::string& where, size_t index) {
                                   {"search_result", "search results are not supported; send their text"}};
   for (const Row& row : kRows)
     if (row.type == type) reject_unsupported(where + ".type", "\"", type, "\": ", row.why);
-  reject_unsupported(where + ".type", "\"", type, "\" is not supported here; expected ", expected);
+  reject_unsupported(where + ".type", excerpt(type), " is not supported here; expected ", expected);
 }
 
 void add_blocks(const std::string& where, const Json& content, std::vector<ContentBlock>& blocks) {
@@ -85,7 +87,8 @@ class ConversationReader {
 
  private:
   struct OpenCall {
-    std::string id, name;
+    std::string name;
+    size_t position;  // among all calls
   };
 
   static std::vector<ConversationTurn> turns(const Json& messages) {
@@ -153,7 +156,7 @@ class ConversationReader {
   void add_result(const ContentBlock& block) {
     const Fields fields = checked(block);
     const std::string id = required_text(fields, "tool_use_id");
-    const auto call = std::ranges::find(calls_, id, &OpenCall::id);
+    const auto call = calls_.find(id);
     if (call == calls_.end())
       reject(fields.name("tool_use_id"), fields.name("tool_use_id"), " ", excerpt(id),
              ": expected the id of a tool_use in the preceding message, with one result each");
@@ -162,23 +165,20 @@ class ConversationReader {
     // Templates have no field for failed calls.
     if (fields.boolean("is_error").value_or(false)) text = "Error: " + text;
     conversation_.messages.push_back(
-        {{"role", "tool"}, {"tool_call_id", id}, {"name", call->name}, {"content", std::move(text)}});
+        {{"role", "tool"}, {"tool_call_id", id}, {"name", call->second.name}, {"content", std::move(text)}});
     calls_.erase(call);
   }
 
   Json call(const ContentBlock& block) {
     const Fields fields = checked(block);
-    OpenCall call{required_text(fields, "id"), required_text(fields, "name")};
+    const std::string id = required_text(fields, "id"), name = required_text(fields, "name");
     const Json* input = fields.find("input");
     if (!input || !input->is_object())
       reject(fields.name("input"), fields.name("input"), " ", input ? excerpt(*input) : "missing",
              ": expected an object");
-    if (std::ranges::find(calls_, call.id, &OpenCall::id) != calls_.end())
-      reject(fields.name("id"), fields.name("id"), " ", excerpt(call.id), ": duplicate in this message");
-    Json json = {
-        {"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", *input}}}};
-    calls_.push_back(std::move(call));
-    return json;
+    if (!calls_.emplace(id, OpenCall{name, num_calls_++}).second)
+      reject(fields.name("id"), fields.name("id"), " ", excerpt(id), ": duplicate in this message");
+    return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", *input}}}};
   }
 
   std::string thinking(const ContentBlock& block, const std::string& type) {
@@ -222,9 +222,11 @@ class ConversationReader {
   }
 
   void require_results(const std::string& where) const {
-    if (!calls_.empty())
-      reject(where, where, ": the tool_use ", excerpt(calls_.front().id),
-             " has no tool_result; expected one in the next message");
+    if (calls_.empty()) return;
+    const auto first =
+        std::ranges::min_element(calls_, {}, [](const auto& call) { return call.second.position; });
+    reject(where, where, ": the tool_use ", excerpt(first->first),
+           " has no tool_result; expected one in the next message");
   }
 
   // An assistant's text at the end is continued, unless it is blank.
@@ -241,7 +243,9 @@ class ConversationReader {
   }
 
   Conversation conversation_;
-  std::vector<OpenCall> calls_;  // calls of the preceding assistant's turn without a result
+  // Calls of the preceding assistant's turn without a result, by id.
+  std::unordered_map<std::string, OpenCall> calls_;
+  size_t num_calls_ = 0;
 };
 
 }  // namespace

@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
-#include <random>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "attend/serve/json/base64.h"
+#include "attend/serve/protocols/random_id.h"
 
 namespace attend::serve {
 namespace {
@@ -26,8 +26,8 @@ std::string part_text(const Json& part, const std::string& where) {
   const std::string type = fields.string("type").value_or("");
   if (type == "input_text" || type == "output_text") return required_string(fields, "text");
   if (type == "refusal") return required_string(fields, "refusal");
-  reject_unsupported(where + ".type", "parts of type \"", type,
-                     "\" are not supported; expected \"input_text\", \"output_text\" or \"refusal\"");
+  reject_unsupported(where + ".type", "parts of type ", excerpt(type),
+                     " are not supported; expected \"input_text\", \"output_text\" or \"refusal\"");
 }
 
 // Reads a text or a list of parts. Returns the texts.
@@ -282,7 +282,7 @@ Json read_items(const Json& input, const std::string& where) {
     Json item = items[i];
     type.read(item, fields);
     item["type"] = type.type;
-    if (!fields.has("id")) item["id"] = new_item_id(type.id_prefix);
+    if (!fields.has("id")) item["id"] = random_id(type.id_prefix);
     items[i] = std::move(item);
   }
   return items;
@@ -298,11 +298,6 @@ std::string encode_reasoning(std::string_view text) {
   std::string encoded(kEncodedReasoning);
   append_base64(text, encoded);
   return encoded;
-}
-
-std::string new_item_id(std::string_view prefix) {
-  std::random_device random;
-  return fmt::format("{}{:08x}{:08x}{:08x}{:08x}", prefix, random(), random(), random(), random());
 }
 
 }  // namespace attend::serve

@@ -27,7 +27,4 @@ std::string encode_reasoning(std::string_view text);
 // Name of the parameter of custom tools, which have one text.
 inline constexpr const char* kCustomInput = "input";
 
-// Returns a new id that clients cannot guess: the prefix and 128 random bits.
-std::string new_item_id(std::string_view prefix);
-
 }  // namespace attend::serve
