@@ -59,6 +59,12 @@ TEST(ChooseToolFormat, ReadsInstructionsIfATemplateRendersNoCalls) {
             "qwen3_coder");
 }
 
+TEST(ChooseToolFormat, ReadsTheSourceIfATemplateDescribesNoCalls) {
+  EXPECT_EQ(chosen(template_of("{{ messages[-1].content }}{# <tool_call>{name}<arg_key>{k}</arg_key>"
+                               "<arg_value>{v}</arg_value></tool_call> #}")),
+            "glm47");
+}
+
 TEST(ChooseToolFormat, ReportsWhyThereIsNone) {
   EXPECT_THAT(chosen(template_of("{{ messages[0].content }}")), HasSubstr("neither renders a call"));
   EXPECT_THAT(chosen(calling("<<call {{ f.name }} {{ f.arguments }}>>")), HasSubstr("no known format"));

@@ -123,17 +123,14 @@ std::vector<std::string_view> start_markers(const ToolFormat& format) {
   return markers;
 }
 
-// Returns the formats with the most markers among those with all markers in the instructions for tools.
-std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
-  const auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
-  const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);
+// Returns the formats with the most markers among those with all markers in the text.
+std::vector<const ToolFormat*> described_formats(std::string_view text) {
   std::vector<const ToolFormat*> found;
-  if (!with || with == without) return found;
   size_t most = 0;
   for (const ToolFormat& format : tool_formats()) {
     const std::vector<std::string_view> markers = start_markers(format);
     if (format.at_start || !std::ranges::all_of(markers, [&](std::string_view marker) {
-          return with->find(marker) != std::string::npos;
+          return text.find(marker) != text.npos;
         }))
       continue;
     if (markers.size() > most) found.clear();
@@ -141,6 +138,16 @@ std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
     if (markers.size() == most) found.push_back(&format);
   }
   return found;
+}
+
+// Returns the formats that the instructions for tools describe, otherwise those in the template's source,
+// such as a comment or the removal of calls from earlier answers.
+std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
+  const auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
+  const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);
+  std::vector<const ToolFormat*> found;
+  if (with && with != without) found = described_formats(*with);
+  return found.empty() ? described_formats(chat.source()) : found;
 }
 
 // Name of the choice by the chat template, as in SGLang and vLLM.
