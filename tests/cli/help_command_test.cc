@@ -54,6 +54,7 @@ TEST(HelpCommand, RejectsUnknownCommandsWithAGuess) {
   EXPECT_THAT(ran.out, HasSubstr("command generat: expected one of generate, chat"));
   EXPECT_THAT(ran.out, HasSubstr("(generate?)"));
   EXPECT_EQ(attend("help bench modl").exit_code, 2);
+  EXPECT_THAT(attend("help serve extra").out, HasSubstr("command extra: attend serve has no commands"));
 }
 
 TEST(HelpCommand, ShowsUsualFlagsFirstAndEachFlagInAGroup) {

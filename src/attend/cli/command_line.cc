@@ -55,6 +55,9 @@ const CLI::App* child_command(const CLI::App& app, const std::string& name) {
     if (command->get_name() == name) return command;
     names.push_back(command->get_name());
   }
+  if (names.empty())
+    fail(ErrorCode::kInvalidArgument, "command ", elide(name, kMaxArgumentBytes), ": ", full_name(app),
+         " has no commands (see --help)");
   fail(ErrorCode::kInvalidArgument, "command ", elide(name, kMaxArgumentBytes), ": ", known_commands(app),
        guess(name, names), " (see --help)");
 }
