@@ -53,6 +53,21 @@ TEST(CheckSchema, ReportsTheKeywordAndItsPath) {
   EXPECT_THAT(error_text(R"({"type": "object", "required": ["a"]})"), HasSubstr("names \"a\""));
 }
 
+TEST(CheckSchema, ReportsTheExpectedValueOfAKeyword) {
+  EXPECT_EQ(error_text(R"({"type": "object", "properties": {"a": {}}, "required": ["a", 1]})"),
+            R"(#: "required" ["a",1]: expected a list of strings)");
+  EXPECT_EQ(error_text(R"({"type": "object", "required": null})"),
+            R"(#: "required" null: expected a list of strings)");
+  for (const char* keyword : {"pattern", "format"})
+    EXPECT_THAT(error_text(R"({"type": "string", ")" + std::string(keyword) + "\": 5}"),
+                HasSubstr(": expected a string"));
+  for (const char* keyword : {"minLength", "maxLength", "minItems", "maxItems"})
+    for (const char* value : {"-1", "1.5", "null", "\"1\""})
+      EXPECT_THAT(error_text(R"({"type": "string", ")" + std::string(keyword) + "\": " + value + "}"),
+                  HasSubstr(": expected an integer from 0"));
+  EXPECT_EQ(error_text(R"({"type": "string", "minLength": 0, "maxLength": 5, "format": "date"})"), "");
+}
+
 TEST(CheckSchema, ChecksSchemasOfStructuralTags) {
   EXPECT_NO_THROW(
       check_structural_tag(R"({"format": {"tags": [{"content": {"json_schema": {"type": "null"}}}]}})"));

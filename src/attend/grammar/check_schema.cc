@@ -94,7 +94,33 @@ bool is_type_redundant(const OrderedJson& schema) {
   return value != schema.end() && has_any_type(*value, *type);
 }
 
+bool is_string(const OrderedJson& value) { return value.is_string(); }
+bool is_count(const OrderedJson& value) { return value.is_number_unsigned(); }
+bool is_list_of_strings(const OrderedJson& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), is_string);
+}
+
+// Keywords with values that xgrammar does not check, or rejects without a name.
+struct KeywordValue {
+  std::string_view keyword;
+  bool (*accepts)(const OrderedJson& value);
+  std::string_view expected;
+};
+constexpr KeywordValue kKeywordValues[] = {
+    {"required", is_list_of_strings, "a list of strings"},
+    {"pattern", is_string, "a string"},
+    {"format", is_string, "a string"},
+    {"minLength", is_count, "an integer from 0"},
+    {"maxLength", is_count, "an integer from 0"},
+    {"minItems", is_count, "an integer from 0"},
+    {"maxItems", is_count, "an integer from 0"},
+};
+
 void check_one(const OrderedJson& schema, const std::string& where) {
+  for (const auto& [keyword, accepts, expected] : kKeywordValues)
+    if (const auto value = schema.find(keyword); value != schema.end() && !accepts(*value))
+      fail(ErrorCode::kInvalidArgument, where, ": \"", keyword, "\" ", excerpt(*value), ": expected ",
+           expected);
   for (const std::string_view keyword : kNotKept)
     if (schema.contains(keyword)) reject(where, keyword, "is not supported in grammars");
   if (const auto unique = schema.find("uniqueItems"); unique != schema.end() && *unique == true)

@@ -57,12 +57,17 @@ class GrammarMask final : public TokenMask {
   bool ended_ = false;  // an end-of-sequence token was accepted
 };
 
-// Removes the time and source location of xgrammar's messages: "[21:00:01] /x/y.cc:83: Regex parsing error".
+// Removes the time, source location and condition of xgrammar's messages: "[21:00:01] /x/y.cc:83: Check
+// failed: (a < b) is false: Regex parsing error".
 std::string reason(const std::string& message) {
   constexpr size_t kMaxBytes = 300;
   size_t start = message.find(".cc:");
   start = start == std::string::npos ? 0 : message.find(": ", start + 4);
   start = start == std::string::npos || start == 0 ? 0 : start + 2;
+  constexpr std::string_view kFalse = ") is false: ";
+  if (message.compare(start, 14, "Check failed: ") == 0)
+    if (const size_t condition = message.find(kFalse, start); condition != std::string::npos)
+      start = condition + kFalse.size();
   std::string text = message.substr(start, kMaxBytes);
   while (!text.empty() && (text.back() == '\n' || text.back() == ' ')) text.pop_back();
   return text;
