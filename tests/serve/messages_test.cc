@@ -132,6 +132,24 @@ TEST(Signatures, ContainTextsOfEveryLength) {
   }
 }
 
+TEST(Messages, AreCountedWithAThinkingBudgetAndWithoutMaxTokens) {
+  const Json body = Json::parse(R"({"messages": [{"role": "user", "content": "x"}],
+                                    "thinking": {"type": "enabled", "budget_tokens": 1024}})");
+  const GenerationJob job = read_countable(body, {}, formats_of_qwen());
+  EXPECT_EQ(Json::parse(job.variables)["thinking_budget"], 1024);
+}
+
+TEST(Messages, ErrorsShowTheStartOfLongTypes) {
+  const std::string type(100'000, 'x');
+  for (const std::string& fields :
+       {R"("messages": [{"role": "user", "content": [{"type": ")" + type + "\"}]}]",
+        R"("tools": [{"name": "f", "type": ")" + type + "\"}]"}) {
+    const std::string error = rejection(fields);
+    EXPECT_THAT(error, HasSubstr("xxx"));
+    EXPECT_LT(error.size(), 300u);
+  }
+}
+
 TEST(Messages, ToolsReachTheTemplateAndTheParser) {
   const GenerationJob job = messages_with(kTool);
   ASSERT_TRUE(job.answer);

@@ -7,6 +7,7 @@
 #include "attend/base/log.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/anthropic/errors.h"
+#include "attend/serve/protocols/random_id.h"
 
 namespace attend::serve {
 namespace {
@@ -84,6 +85,12 @@ void answer_error(Exchange& exchange, std::string_view path, const ApiError& err
                   std::string_view request_id, Headers headers) {
   if (error.status == 503) headers.emplace_back("Retry-After", "1");
   if (error.status == 401) headers.emplace_back("WWW-Authenticate", "Bearer");
+  std::string own_id;  // of a request that is answered before it has an id
+  if (request_id.empty() && is_anthropic_path(path)) {
+    own_id = random_id("req_");
+    for (const char* name : {"request-id", "x-request-id"}) headers.emplace_back(name, own_id);
+    request_id = own_id;
+  }
   ErrorResponse response = error_response(path, error, request_id);
   exchange.reply(response.status, kJsonType, std::move(response.body), std::move(headers));
 }

@@ -45,8 +45,8 @@ class Reader {
     if (type == "structural_tag")
       return add({GrammarKind::kStructuralTag, convert_structures(*format, name).dump()}, name);
     if (type != "json_schema")
-      reject_unsupported(name, "type \"", type,
-                         "\" is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
+      reject_unsupported(name, "type ", excerpt(type),
+                         " is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
                          "\"structural_tag\"");
     const Json* about = inner.find("json_schema");
     if (!about) reject(inner.name("json_schema"), inner.name("json_schema"), ": missing");

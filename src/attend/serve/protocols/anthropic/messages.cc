@@ -80,7 +80,7 @@ void read_thinking(const Fields& fields, Json& variables, GenerationJob& job) {
   const auto budget = inner.integer("budget_tokens", 1, INT32_MAX);
   if (!budget)
     reject("thinking.budget_tokens", "thinking.budget_tokens: missing; expected a number of tokens");
-  if (job.has_max_tokens && *budget >= job.params.max_new_tokens)
+  if (fields.has("max_tokens") && *budget >= job.params.max_new_tokens)
     reject("thinking.budget_tokens", "thinking.budget_tokens ", *budget, ": expected less than max_tokens, ",
            job.params.max_new_tokens);
   variables["thinking_budget"] = *budget;

@@ -12,8 +12,8 @@ void read_message_tool(const Json& json, const std::string& where, MessageTools&
   const Fields fields(json, where + ".");
   if (const std::string type = fields.string("type").value_or("custom"); type != "custom")
     reject_unsupported(
-        where + ".type", "\"", type,
-        "\": tools that Anthropic's servers run or define are not supported; expected \"custom\" "
+        where + ".type", excerpt(type),
+        ": tools that Anthropic's servers run or define are not supported; expected \"custom\" "
         "with an input_schema");
   const Json* schema = fields.find("input_schema");
   if (!schema) reject(where + ".input_schema", where, ".input_schema: missing; expected a JSON schema");

@@ -43,8 +43,8 @@ void check_message(const Json& message, const std::string& where) {
   for (const Json& part : *content) {
     const Fields inner(part, where + ".content.");
     if (const std::string type = inner.string("type").value_or(""); type != "text")
-      reject_unsupported(where + ".content", "parts of type \"", type,
-                         "\" are not supported; expected \"text\"");
+      reject_unsupported(where + ".content", "parts of type ", excerpt(type),
+                         " are not supported; expected \"text\"");
     if (!inner.string("text")) reject(where + ".content", where, ".content: a part without \"text\"");
   }
 }

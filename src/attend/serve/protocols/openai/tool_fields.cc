@@ -8,7 +8,7 @@ namespace {
 Tool read_tool(const Json& json, const std::string& where) {
   const Fields fields(json, where + ".");
   if (const std::string type = fields.string("type").value_or(""); type != "function")
-    reject_unsupported(where + ".type", "\"", type, "\" is not supported; expected \"function\"");
+    reject_unsupported(where + ".type", excerpt(type), " is not supported; expected \"function\"");
   const Json* function = fields.find("function");
   if (!function) reject(where + ".function", where, ".function: missing");
   const Fields inner(*function, where + ".function.");

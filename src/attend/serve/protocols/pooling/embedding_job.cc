@@ -61,7 +61,7 @@ EmbeddingJob read_embedding(const Json& body, int dimensions) {
   job.inputs = read_inputs(fields.find("input"));
   const std::string format = fields.string("encoding_format").value_or("float");
   if (format != "float" && format != "base64")
-    reject("encoding_format", "encoding_format \"", format, "\": expected \"float\" or \"base64\"");
+    reject("encoding_format", "encoding_format ", excerpt(format), ": expected \"float\" or \"base64\"");
   job.base64 = format == "base64";
   if (const auto wanted = fields.integer("dimensions", 1, dimensions))
     job.dimensions = static_cast<int>(*wanted);

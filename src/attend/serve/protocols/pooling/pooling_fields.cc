@@ -2,7 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <string>
+#include <string_view>
 #include <utility>
+
+#include "attend/base/error.h"
 
 namespace attend::serve {
 
@@ -55,7 +59,13 @@ ScoreInputs encode_request_pairs(const PoolingModel& model, const Fields& fields
                                  PairOptions options) {
   for (const char* const name : {"instruct", "instruction"})  // SGLang's name, and vLLM's
     options.instruction = fields.string(name).value_or(options.instruction);
-  return encode_pairs(model.info, *model.tokenizer, firsts, seconds, options);
+  try {
+    return encode_pairs(model.info, *model.tokenizer, firsts, seconds, options);
+  } catch (const Error& error) {
+    // The message begins with the field.
+    const std::string_view message = error.what();
+    reject(std::string(message.substr(0, message.find_first_of(" :"))), message);
+  }
 }
 
 void add_pooling_usage(JsonText& json, size_t num_tokens) {

@@ -59,7 +59,8 @@ PoolingJob read_rerank_job(const Json& body, const PoolingModel& model) {
   reply.return_documents = fields.boolean("return_documents").value_or(true);
   reply.activate = read_activation(fields);
   for (const std::string& name : fields.strings("rank_fields"))
-    if (name != "text") reject_unsupported("rank_fields", "\"", name, "\"; documents are ranked by \"text\"");
+    if (name != "text")
+      reject_unsupported("rank_fields", excerpt(name), "; documents are ranked by \"text\"");
   const PairOptions options{
       .max_tokens = read_truncation(fields, model.info),
       .max_second_tokens = static_cast<int>(fields.integer("max_tokens_per_doc", 0, INT32_MAX).value_or(0)),

@@ -187,6 +187,7 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   fields.integer("n", 1, 1);
   read_request(fields, job);
   read_sampling(fields, defaults, job);
+  fields.integer("max_output_tokens", 1, INT32_MAX);  // no response is empty
   read_max_tokens(fields, {"max_output_tokens"}, job);
   read_include(fields, *request, job);
   if (const Json* options = fields.find("stream_options")) {
