@@ -62,9 +62,11 @@ ScoreInputs encode_request_pairs(const PoolingModel& model, const Fields& fields
   try {
     return encode_pairs(model.info, *model.tokenizer, firsts, seconds, options);
   } catch (const Error& error) {
-    // The message begins with the field.
     const std::string_view message = error.what();
-    reject(std::string(message.substr(0, message.find_first_of(" :"))), message);
+    for (const char* const field : {"instruction", "query"})
+      if (message.starts_with(field))
+        throw ApiError{400, std::string(message), field, std::string(to_string(error.code()))};
+    throw;
   }
 }
 
