@@ -314,6 +314,15 @@ TEST(ForeignFields, AreListedOnce) {
   for (const auto& [key, count] : counts) EXPECT_EQ(count, 1) << key;
 }
 
+TEST(GenerateJob, AcceptsSkipSpecialTokensOutsideOfSamplingParams) {
+  const auto skips = [](const char* body) {
+    return kGenerate.read(parse_body(body), {}, {}).params.skip_special_tokens;
+  };
+  EXPECT_FALSE(skips(R"({"text": "a", "skip_special_tokens": false})"));
+  EXPECT_TRUE(skips(
+      R"({"text": "a", "skip_special_tokens": false, "sampling_params": {"skip_special_tokens": true}})"));
+}
+
 TEST(GenerateJob, NamesTheObjectOfAMisplacedField) {
   try {
     kGenerate.read(parse_body(R"({"text": "a", "temperature": 0})"), {}, {});

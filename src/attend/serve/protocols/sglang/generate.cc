@@ -181,6 +181,9 @@ GenerationJob read_generate(const Json& body, const SamplingDefaults& defaults, 
   job.has_max_tokens = true;
   read_max_tokens(sampling, {"max_new_tokens"}, job);
   read_request(fields, job);
+  // SGLang's benchmark client sends it here.
+  if (const auto skip = fields.boolean("skip_special_tokens"); skip && !sampling.find("skip_special_tokens"))
+    job.params.skip_special_tokens = *skip;
   job.add_special_tokens = fields.boolean("add_special_tokens").value_or(true);
   job.detokenize = fields.boolean("detokenize").value_or(true);
   read_native_logprobs(fields, job);
