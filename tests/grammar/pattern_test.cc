@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 #include <regex>
 
@@ -50,6 +51,21 @@ TEST(JsonPattern, ReportsThePositionOfWhatItCannotMatch) {
   for (const char* malformed : {"(a", "a)", "[a", "*a", "a**", "a{2}{3}", "a{3,2}", R"(\)", R"(\x4)",
                                 R"(\u{})", "(?<name", "a{999999999999}"})
     EXPECT_NE(pattern_error(malformed), "") << malformed;
+}
+
+TEST(JsonPattern, DistinguishesMalformedFromUnsupportedPatterns) {
+  const auto code = [](const char* pattern) -> std::optional<ErrorCode> {
+    try {
+      parse_pattern(pattern);
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return std::nullopt;
+  };
+  for (const char* malformed : {"(a", "[a", "*a", "a{3,2}", R"(\)"})
+    EXPECT_EQ(code(malformed), ErrorCode::kInvalidArgument) << malformed;
+  for (const char* unsupported : {"a(?!b)", R"(\bword)", "^a$b"})
+    EXPECT_EQ(code(unsupported), ErrorCode::kUnsupported) << unsupported;
 }
 
 TEST(JsonPattern, ReadsAnchorsAtTheEndsOfGroups) {

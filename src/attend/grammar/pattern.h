@@ -20,9 +20,9 @@ struct PatternItem {
 using PatternSequence = std::vector<PatternItem>;
 
 // Parses a pattern that is matched against a complete text, so that ^ and $ match at its ends only; anywhere
-// else they are rejected. Lazy quantifiers and the names of groups are dropped. Throws Error(kUnsupported)
-// that names what is not supported (assertions, back references, properties, ...) and its position in
-// characters, from 1.
+// else they are rejected. Lazy quantifiers and the names of groups are dropped. Throws
+// Error(kInvalidArgument) for a malformed pattern, and Error(kUnsupported) that names what is not supported
+// (assertions, back references, properties, ...), both with the position in characters, from 1.
 std::vector<PatternSequence> parse_pattern(std::string_view pattern);
 
 // Returns a regular expression for the text that JSON has between the quotes of a string that matches

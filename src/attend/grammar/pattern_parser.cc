@@ -27,7 +27,7 @@ const CodePoints kLineEnds{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 class PatternParser {
  public:
   explicit PatternParser(std::string_view text) : text_(text) {
-    if (!tokenizer::is_valid_utf8(text)) fail(ErrorCode::kUnsupported, "expected UTF-8 text");
+    if (!tokenizer::is_valid_utf8(text)) fail(ErrorCode::kInvalidArgument, "expected UTF-8 text");
   }
 
   std::vector<PatternSequence> parse() {
@@ -37,13 +37,14 @@ class PatternParser {
   }
 
  private:
-  [[noreturn]] void reject(size_t at, std::string_view what, std::string_view why) const {
+  [[noreturn]] void reject(size_t at, std::string_view what, std::string_view why,
+                           ErrorCode code = ErrorCode::kInvalidArgument) const {
     size_t position = 1;
     for (size_t i = 0; i < at; i += tokenizer::char_bytes(text_[i])) ++position;
-    attend::fail(ErrorCode::kUnsupported, "with ", what, " at character ", position, " ", why);
+    attend::fail(code, "with ", what, " at character ", position, " ", why);
   }
   [[noreturn]] void reject_kind(size_t at, size_t bytes) const {
-    reject(at, text_.substr(at, bytes), "is not supported in grammars");
+    reject(at, text_.substr(at, bytes), "is not supported in grammars", ErrorCode::kUnsupported);
   }
 
   bool has(std::string_view next) const { return text_.substr(at_).starts_with(next); }
@@ -60,7 +61,7 @@ class PatternParser {
 
   // `at_start`, `at_end`: the text begins, or ends, with what these alternatives match.
   std::vector<PatternSequence> parse_alternatives(bool at_start, bool at_end, int depth) {
-    if (depth > kMaxDepth) reject(at_, "(", "is nested too deeply");
+    if (depth > kMaxDepth) reject(at_, "(", "is nested too deeply", ErrorCode::kUnsupported);
     std::vector<PatternSequence> alternatives;
     do alternatives.push_back(parse_sequence(at_start, at_end, depth));
     while (skip("|"));
@@ -73,15 +74,16 @@ class PatternParser {
     while (at_ < text_.size() && !has("|") && !has(")")) {
       const size_t first = at_;
       if (skip("^")) {
-        if (!at_start || !items.empty() || end) reject(first, "^", "can only be at the start");
+        if (!at_start || !items.empty() || end)
+          reject(first, "^", "can only be at the start", ErrorCode::kUnsupported);
         continue;
       }
       if (skip("$")) {
-        if (!at_end) reject(first, "$", "can only be at the end");
+        if (!at_end) reject(first, "$", "can only be at the end", ErrorCode::kUnsupported);
         if (!end) end = first;
         continue;
       }
-      if (end) reject(*end, "$", "can only be at the end");
+      if (end) reject(*end, "$", "can only be at the end", ErrorCode::kUnsupported);
       items.push_back(parse_item(at_start && items.empty(), at_end, depth));
     }
     return items;
@@ -112,7 +114,7 @@ class PatternParser {
       item.characters = {{code, code}};
     }
     if (item.alternatives.empty() && item.characters.empty())
-      reject(first, text_.substr(first, at_ - first), "matches no character");
+      reject(first, text_.substr(first, at_ - first), "matches no character", ErrorCode::kUnsupported);
     parse_quantifier(item);
     return item;
   }
@@ -159,7 +161,7 @@ class PatternParser {
     const size_t first = at_;
     at_ = static_cast<size_t>(end - text_.data());
     if (error != std::errc() || count > kMaxRepetitions)
-      reject(first, text_.substr(first, at_ - first), "has too many repetitions");
+      reject(first, text_.substr(first, at_ - first), "has too many repetitions", ErrorCode::kUnsupported);
     return count;
   }
 
