@@ -62,9 +62,14 @@ def growing(tokenizer):
 
 def smaller(tokenizer):
     """The same layout with the added tokens and a few others, since most of a file is repetitive."""
-    vocab = sorted(tokenizer["model"]["vocab"], key=tokenizer["model"]["vocab"].get)[:8]
-    tokenizer["model"]["vocab"] = {token: i for i, token in enumerate(vocab)}
-    tokenizer["model"]["merges"] = []
+    model = tokenizer["model"]
+    if isinstance(model["vocab"], list):  # Unigram: tokens with scores
+        model["vocab"] = model["vocab"][:8]
+        vocab = [token for token, _ in model["vocab"]]
+    else:
+        vocab = sorted(model["vocab"], key=model["vocab"].get)[:8]
+        model["vocab"] = {token: i for i, token in enumerate(vocab)}
+        model["merges"] = []
     tokenizer["added_tokens"] = [
         dict(token, id=len(vocab) + i)
         for i, token in enumerate(t for t in tokenizer["added_tokens"] if t["content"] not in vocab)
