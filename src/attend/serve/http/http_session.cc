@@ -214,7 +214,10 @@ void HttpSession::on_read(Error error, size_t num_bytes) {
   if (closed_) return;
   if (error == asio::error::eof && !lingering_) {
     input_ended_ = true;
-    return exchange_ ? watch_client() : end_connection();
+    if (exchange_) return watch_client();
+    // settle() continues with the requests that arrived before the end.
+    if (!answered_ || !keep_alive_) end_connection();
+    return;
   }
   if (error) return close();
   buffer_.commit(asio::buffer_copy(buffer_.prepare(num_bytes), asio::buffer(incoming_, num_bytes)));
