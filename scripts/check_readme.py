@@ -3,7 +3,7 @@
 
   scripts/check_readme.py ATTEND [--write]      --write: replaces the transcript by the command's output
 
-The transcript shows the first log lines and the answer; "..." stands for other log lines. The CPU's name, the number of
+The transcript shows the first log lines and the answer; "..." replaces other log lines. The CPU's name, the number of
 threads and the rounding of activations depend on the machine and are not compared."""
 
 import difflib

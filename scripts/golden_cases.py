@@ -1224,7 +1224,7 @@ CASES = {
         ),
         lengths=(1, 7, 64, 129),
     ),
-    # The text model alone, tied; layer_types instead of an interval.
+    # Text model without the vision tower, tied; layer_types instead of an interval.
     "qwen3-5-text-tied": Case(
         qwen3_5_text(
             "Qwen3_5ForCausalLM",

@@ -1,5 +1,5 @@
-// Requests with random parameters give the same answers alone and under load: 200 at a time, in an engine
-// with random options, while others are aborted. Float32, so that no rounding of weights' formats is
+// Requests with random parameters give the same answers without others and under load: 200 at a time, in an
+// engine with random options, while others are aborted. Float32, so that no rounding of weights' formats is
 // involved.
 //   ATTEND_LOAD_CONFIGS: number of random engines per mode
 #include <gtest/gtest.h>

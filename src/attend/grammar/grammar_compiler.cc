@@ -55,7 +55,7 @@ grammar_worker::Setup make_setup(const GrammarLibrary& library, const GrammarVoc
 
 GrammarLimits resolved(GrammarLimits limits) {
   if (limits.total_memory_bytes == 0) limits.total_memory_bytes = available_host_bytes() / 2;
-  // A grammar that is alone must not wait.
+  // A grammar without others must not wait.
   limits.total_memory_bytes = std::max(limits.total_memory_bytes, limits.memory_bytes);
   return limits;
 }

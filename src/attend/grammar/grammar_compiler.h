@@ -90,7 +90,7 @@ struct GrammarLimits {
   std::chrono::milliseconds compile_time{10'000};
   std::chrono::milliseconds mask_time{2'000};  // of one token's mask
   size_t memory_bytes = size_t{512} << 20;     // of one grammar and its masks
-  // Of all grammars; further grammars wait. 0: half of the memory that is available when the compiler starts.
+  // Limit for all grammars together; further grammars wait. 0: half of the memory available at start.
   size_t total_memory_bytes = 0;
   size_t grammar_bytes = size_t{1} << 20;  // limit of a grammar's text
   size_t cache_bytes = size_t{256} << 20;  // limit of cached compiled grammars

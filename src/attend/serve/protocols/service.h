@@ -50,7 +50,7 @@ class Service : public Drainable {
  protected:
   // Key that a path requires.
   enum class Needs { kNothing, kKey, kAdminKey };
-  // `path`: a * stands for a segment that is not empty.
+  // `path`: a * matches a segment that is not empty.
   struct Route {
     std::string_view method, path;
     Needs needs;

@@ -51,7 +51,7 @@ void UnigramModel::build_trie() {
   std::vector<Entry> entries;
   for (size_t id = 0; id < scores_.size(); ++id)
     entries.push_back({*vocabulary().tokens()[id], static_cast<int32_t>(id)});
-  // Of equal tokens, the last one counts.
+  // The last one of equal tokens counts.
   std::ranges::stable_sort(entries, {}, &Entry::token);
   struct Range {
     size_t begin, end, depth;  // entries with the node's prefix of `depth` bytes

@@ -236,6 +236,19 @@ void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t h
   }
 }
 
+// Calls step(request, head, first_row, num_rows) for each block of state rows of each head and request.
+template <class Step>
+void for_each_state_block(const RecurrentBatch& batch, int64_t num_heads, int64_t num_rows,
+                          const Step& step) {
+  const int64_t blocks = ceil_div(num_rows, kStateRows);
+  parallel_for(batch.num_reqs() * num_heads * blocks, [&](int64_t task, int) {
+    const StepRequest request = step_request(batch, task / (num_heads * blocks));
+    if (request.row == 0 || request.end == request.begin) return;
+    const int64_t first_row = task % blocks * kStateRows;
+    step(request, task / blocks % num_heads, first_row, std::min(kStateRows, num_rows - first_row));
+  });
+}
+
 }  // namespace
 
 RecurrentKernels recurrent_kernels(Isa isa) {
@@ -262,29 +275,19 @@ void causal_conv(const CausalConvArgs& args, Isa isa) {
 void gated_delta_rule(const GatedDeltaArgs& args, Isa isa) {
   const RecurrentKernels kernels = recurrent_kernels(isa);
   clear_padding(args.batch, args.out);
-  const int64_t num_heads = args.v.shape[1], num_rows = args.v.shape[2];
-  const int64_t blocks = ceil_div(num_rows, kStateRows);
-  parallel_for(args.batch.num_reqs() * num_heads * blocks, [&](int64_t task, int) {
-    const StepRequest request = step_request(args.batch, task / (num_heads * blocks));
-    if (request.row == 0 || request.end == request.begin) return;
-    const int64_t first_row = task % blocks * kStateRows;
-    step_head(args, request, task / blocks % num_heads, first_row, std::min(kStateRows, num_rows - first_row),
-              kernels);
-  });
+  for_each_state_block(args.batch, args.v.shape[1], args.v.shape[2],
+                       [&](const StepRequest& request, int64_t head, int64_t first_row, int64_t num_rows) {
+                         step_head(args, request, head, first_row, num_rows, kernels);
+                       });
 }
 
 void selective_scan(const SelectiveScanArgs& args, Isa isa) {
   const RecurrentKernels kernels = recurrent_kernels(isa);
   clear_padding(args.batch, args.out);
-  const int64_t num_heads = args.x.shape[1], num_rows = args.x.shape[2];
-  const int64_t blocks = ceil_div(num_rows, kStateRows);
-  parallel_for(args.batch.num_reqs() * num_heads * blocks, [&](int64_t task, int) {
-    const StepRequest request = step_request(args.batch, task / (num_heads * blocks));
-    if (request.row == 0 || request.end == request.begin) return;
-    const int64_t first_row = task % blocks * kStateRows;
-    scan_head(args, request, task / blocks % num_heads, first_row, std::min(kStateRows, num_rows - first_row),
-              kernels);
-  });
+  for_each_state_block(args.batch, args.x.shape[1], args.x.shape[2],
+                       [&](const StepRequest& request, int64_t head, int64_t first_row, int64_t num_rows) {
+                         scan_head(args, request, head, first_row, num_rows, kernels);
+                       });
 }
 
 void grouped_gated_norm(const GroupedGatedNormArgs& args, Isa isa) {
