@@ -29,6 +29,33 @@ int32_t save_slot(const RecurrentBatch& batch, int64_t token) {
   return batch.save_slots.empty() ? 0 : batch.save_slots[static_cast<size_t>(token)];
 }
 
+// Calls step(head, state, token) for each token of each head. It updates the state, [rows * columns] of
+// `states` [slots, heads, rows, columns], and writes the token's output. `out`: [tokens, heads, rows].
+template <class Step>
+void for_each_head(const RecurrentBatch& batch, const TensorView& states, const TensorView& out,
+                   const Step& step) {
+  for (int64_t head = 0; head < out.shape[1]; ++head) {
+    for (int64_t token = 0; token < out.shape[0]; ++token)
+      for (int64_t i = 0; i < out.shape[2]; ++i) out[token][head].as<float>()[i] = 0.0f;
+    std::vector<double> state(static_cast<size_t>(states.shape[2] * states.shape[3]));
+    const auto write = [&](int64_t slot) {
+      float* const to = states[slot][head].as<float>();
+      for (size_t i = 0; i < state.size(); ++i) to[i] = static_cast<float>(state[i]);
+    };
+    for_each_token(
+        batch,
+        [&](int64_t slot) {
+          for (size_t i = 0; i < state.size(); ++i)
+            state[i] = slot < 0 ? 0.0 : double{states[slot][head].as<const float>()[i]};
+        },
+        [&](int64_t token) {
+          step(head, state, token);
+          if (const int32_t slot = save_slot(batch, token); slot != 0) write(slot);
+        },
+        write);
+  }
+}
+
 }  // namespace
 
 void causal_conv(const CausalConvArgs& args) {
@@ -74,83 +101,51 @@ void gated_delta_rule(const GatedDeltaArgs& args) {
     for (int64_t i = 0; i < dim_k; ++i) result.push_back(double{x[i]} * scale / std::sqrt(squares + 1e-6));
     return result;
   };
-  for (int64_t head = 0; head < args.v.shape[1]; ++head) {
-    for (int64_t token = 0; token < args.out.shape[0]; ++token)
-      for (int64_t i = 0; i < dim_v; ++i) args.out[token][head].as<float>()[i] = 0.0f;
-    std::vector<double> state(static_cast<size_t>(dim_v * dim_k));
-    const auto write = [&](int64_t slot) {
-      float* const to = args.state[slot][head].as<float>();
-      for (size_t i = 0; i < state.size(); ++i) to[i] = static_cast<float>(state[i]);
-    };
-    for_each_token(
-        args.batch,
-        [&](int64_t slot) {
-          for (size_t i = 0; i < state.size(); ++i)
-            state[i] = slot < 0 ? 0.0 : double{args.state[slot][head].as<const float>()[i]};
-        },
-        [&](int64_t token) {
-          const int64_t key_head = head / ratio;
-          const auto gate = [&](const TensorView& view) {
-            return double{view[token][key_head].as<const float>()[head % ratio]};
-          };
-          const double x = gate(args.alpha) + double{args.dt_bias.as<const float>()[head]};
-          const double step = x > 20.0 ? x : std::log1p(std::exp(x));
-          const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
-          const double beta = double{args.beta_scale} * sigmoid(gate(args.beta));
-          const auto q = normalized(args.q[token][key_head].as<const float>(),
-                                    1.0 / std::sqrt(static_cast<double>(dim_k)));
-          const auto k = normalized(args.k[token][key_head].as<const float>(), 1.0);
-          for (int64_t row = 0; row < dim_v; ++row) {
-            double* const s = state.data() + row * dim_k;
-            double recalled = 0.0, out = 0.0;
-            for (size_t i = 0; i < k.size(); ++i) recalled += (s[i] *= decay) * k[i];
-            const double delta = beta * (double{args.v[token][head].as<const float>()[row]} - recalled);
-            for (size_t i = 0; i < k.size(); ++i) out += (s[i] += delta * k[i]) * q[i];
-            args.out[token][head].as<float>()[row] = static_cast<float>(out);
-          }
-          if (const int32_t slot = save_slot(args.batch, token); slot != 0) write(slot);
-        },
-        write);
-  }
+  for_each_head(
+      args.batch, args.state, args.out, [&](int64_t head, std::vector<double>& state, int64_t token) {
+        const int64_t key_head = head / ratio;
+        const auto gate = [&](const TensorView& view) {
+          return double{view[token][key_head].as<const float>()[head % ratio]};
+        };
+        const double x = gate(args.alpha) + double{args.dt_bias.as<const float>()[head]};
+        const double step = x > 20.0 ? x : std::log1p(std::exp(x));
+        const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
+        const double beta = double{args.beta_scale} * sigmoid(gate(args.beta));
+        const auto q = normalized(args.q[token][key_head].as<const float>(),
+                                  1.0 / std::sqrt(static_cast<double>(dim_k)));
+        const auto k = normalized(args.k[token][key_head].as<const float>(), 1.0);
+        for (int64_t row = 0; row < dim_v; ++row) {
+          double* const s = state.data() + row * dim_k;
+          double recalled = 0.0, out = 0.0;
+          for (size_t i = 0; i < k.size(); ++i) recalled += (s[i] *= decay) * k[i];
+          const double delta = beta * (double{args.v[token][head].as<const float>()[row]} - recalled);
+          for (size_t i = 0; i < k.size(); ++i) out += (s[i] += delta * k[i]) * q[i];
+          args.out[token][head].as<float>()[row] = static_cast<float>(out);
+        }
+      });
 }
 
 void selective_scan(const SelectiveScanArgs& args) {
   const int64_t head_dim = args.x.shape[2], state_dim = args.b.shape[2];
   const int64_t ratio = args.x.shape[1] / args.b.shape[1];
-  for (int64_t head = 0; head < args.x.shape[1]; ++head) {
-    for (int64_t token = 0; token < args.out.shape[0]; ++token)
-      for (int64_t i = 0; i < head_dim; ++i) args.out[token][head].as<float>()[i] = 0.0f;
-    std::vector<double> state(static_cast<size_t>(head_dim * state_dim));
-    const auto write = [&](int64_t slot) {
-      float* const to = args.state[slot][head].as<float>();
-      for (size_t i = 0; i < state.size(); ++i) to[i] = static_cast<float>(state[i]);
-    };
-    for_each_token(
-        args.batch,
-        [&](int64_t slot) {
-          for (size_t i = 0; i < state.size(); ++i)
-            state[i] = slot < 0 ? 0.0 : double{args.state[slot][head].as<const float>()[i]};
-        },
-        [&](int64_t token) {
-          const double raw =
-              double{args.dt[token].as<const float>()[head]} + double{args.dt_bias.as<const float>()[head]};
-          const double step = std::clamp(raw > 20.0 ? raw : std::log1p(std::exp(raw)), double{args.min_step},
-                                         double{args.max_step});
-          const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
-          const float* const b = args.b[token][head / ratio].as<const float>();
-          const float* const c = args.c[token][head / ratio].as<const float>();
-          for (int64_t row = 0; row < head_dim; ++row) {
-            double* const h = state.data() + row * state_dim;
-            const double x = double{args.x[token][head].as<const float>()[row]};
-            double out = double{args.d.as<const float>()[head]} * x;
-            for (int64_t i = 0; i < state_dim; ++i)
-              out += (h[i] = decay * h[i] + step * x * double{b[i]}) * double{c[i]};
-            args.out[token][head].as<float>()[row] = static_cast<float>(out);
-          }
-          if (const int32_t slot = save_slot(args.batch, token); slot != 0) write(slot);
-        },
-        write);
-  }
+  for_each_head(
+      args.batch, args.state, args.out, [&](int64_t head, std::vector<double>& state, int64_t token) {
+        const double raw =
+            double{args.dt[token].as<const float>()[head]} + double{args.dt_bias.as<const float>()[head]};
+        const double step = std::clamp(raw > 20.0 ? raw : std::log1p(std::exp(raw)), double{args.min_step},
+                                       double{args.max_step});
+        const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
+        const float* const b = args.b[token][head / ratio].as<const float>();
+        const float* const c = args.c[token][head / ratio].as<const float>();
+        for (int64_t row = 0; row < head_dim; ++row) {
+          double* const h = state.data() + row * state_dim;
+          const double x = double{args.x[token][head].as<const float>()[row]};
+          double out = double{args.d.as<const float>()[head]} * x;
+          for (int64_t i = 0; i < state_dim; ++i)
+            out += (h[i] = decay * h[i] + step * x * double{b[i]}) * double{c[i]};
+          args.out[token][head].as<float>()[row] = static_cast<float>(out);
+        }
+      });
 }
 
 }  // namespace attend::kernels::reference
