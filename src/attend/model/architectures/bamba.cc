@@ -36,17 +36,6 @@ constinit const ModelArchitecture kBamba{.name = "BambaForCausalLM",
                                                       .max_position_embeddings = 262144,
                                                       .norm_eps = 1e-5,
                                                       .rope = {.partial_rotary_factor = 0.5}},
-                                         .names = {.final_norm = "model.final_layernorm",
-                                                   .mlp_norm = "pre_ff_layernorm",
-                                                   .gate_proj = "feed_forward.gate_proj",
-                                                   .up_proj = "feed_forward.up_proj",
-                                                   .down_proj = "feed_forward.down_proj",
-                                                   .in_proj = "mamba.in_proj",
-                                                   .conv = "mamba.conv1d",
-                                                   .a_log = "mamba.A_log",
-                                                   .dt_bias = "mamba.dt_bias",
-                                                   .state_d = "mamba.D",
-                                                   .gated_norm = "mamba.norm",
-                                                   .out_proj = "mamba.out_proj"}};
+                                         .names = kBambaNames};
 
 }  // namespace attend

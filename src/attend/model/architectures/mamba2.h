@@ -25,4 +25,18 @@ Mamba2Spec read_mamba2(const JsonNode& json, const Mamba2Fields& fields, float n
 // Same for the names above and mamba_expand * hidden_size features.
 Mamba2Spec read_mamba2(const JsonNode& json, const ModelSpec& spec);
 
+// Names of the tensors of Bamba, which Falcon-H1 uses too.
+inline constexpr DecoderNames kBambaNames = {.final_norm = "model.final_layernorm",
+                                             .mlp_norm = "pre_ff_layernorm",
+                                             .gate_proj = "feed_forward.gate_proj",
+                                             .up_proj = "feed_forward.up_proj",
+                                             .down_proj = "feed_forward.down_proj",
+                                             .in_proj = "mamba.in_proj",
+                                             .conv = "mamba.conv1d",
+                                             .a_log = "mamba.A_log",
+                                             .dt_bias = "mamba.dt_bias",
+                                             .state_d = "mamba.D",
+                                             .gated_norm = "mamba.norm",
+                                             .out_proj = "mamba.out_proj"};
+
 }  // namespace attend
