@@ -27,20 +27,30 @@ struct Shape {
 constexpr Shape kShapes[] = {{2, 2, 16, 16}, {1, 2, 24, 40}, {2, 6, 12, 5}, {1, 4, 128, 33}};
 constexpr int64_t kSlots = 8;
 
+struct Decay {
+  bool per_channel = false;
+  float lower_bound = 0.0f;
+};
+constexpr Decay kDecays[] = {{false, 0.0f}, {true, 0.0f}, {false, -5.0f}, {true, -5.0f}};
+
 // Layer with its inputs for up to `num_tokens` tokens.
 struct Layer {
-  Layer(const Shape& shape, int64_t num_tokens)
+  Layer(const Shape& shape, int64_t num_tokens, const Decay& kind = {})
       : ratio(shape.v_heads / shape.k_heads),
         qkv(Tensor::empty({num_tokens, 2 * shape.k_heads * shape.dim_k + shape.v_heads * shape.dim_v},
                           DType::kF32)),
         gates(Tensor::empty({num_tokens, 2 * shape.v_heads}, DType::kF32)),
         a_log(Tensor::empty({shape.v_heads}, DType::kF32)),
-        dt_bias(Tensor::empty({shape.v_heads}, DType::kF32)),
+        dt_bias(kind.per_channel ? Tensor::empty({shape.v_heads, shape.dim_k}, DType::kF32)
+                                 : Tensor::empty({shape.v_heads}, DType::kF32)),
+        channel_gates(Tensor::empty({num_tokens, shape.v_heads * shape.dim_k}, DType::kF32)),
         state(Tensor::empty({kSlots, shape.v_heads, shape.dim_v, shape.dim_k}, DType::kF32)),
         out(Tensor::empty({num_tokens, shape.v_heads, shape.dim_v}, DType::kF32)),
-        dims(shape) {
+        dims(shape),
+        decay(kind) {
     test::fill_random(qkv, 1);
     test::fill_random(gates, 2, -2.0f, 2.0f);
+    test::fill_random(channel_gates, 5, -2.0f, 2.0f);
     // The state must outlive many tokens, so decays are close to 1.
     test::fill_random(a_log, 3, -4.0f, 0.5f);
     test::fill_random(dt_bias, 4, -4.0f, -1.0f);
@@ -57,19 +67,23 @@ struct Layer {
     return {.q = rows.slice(1, 0, keys).split(1, dims.dim_k),
             .k = rows.slice(1, keys, 2 * keys).split(1, dims.dim_k),
             .v = rows.slice(1, 2 * keys, rows.shape[1]).split(1, dims.dim_v),
-            .alpha = grouped.slice(2, ratio, 2 * ratio),
+            .alpha = decay.per_channel
+                         ? channel_gates.view().slice(0, first, first + num_tokens).split(1, dims.dim_k)
+                         : grouped.slice(2, ratio, 2 * ratio),
             .beta = grouped.slice(2, 0, ratio),
             .a_log = a_log,
             .dt_bias = dt_bias,
             .beta_scale = beta_scale,
+            .lower_bound = decay.lower_bound,
             .state = state,
             .out = out.view().slice(0, first, first + num_tokens),
             .batch = batch.view()};
   }
 
   int64_t ratio;
-  Tensor qkv, gates, a_log, dt_bias, state, out;
+  Tensor qkv, gates, a_log, dt_bias, channel_gates, state, out;
   Shape dims;
+  Decay decay;
   float beta_scale = 1.0f;
 };
 
@@ -111,6 +125,25 @@ TEST(GatedDeltaReference, FollowsTheRecurrenceOfOneHead) {
   EXPECT_NEAR(state[1], 0.5f, 1e-5f);
 }
 
+TEST(GatedDeltaReference, DecaysEachChannelOfTheKey) {
+  Layer layer({1, 1, 2, 1}, 2, {.per_channel = true});
+  layer.a_log.as<float>()[0] = std::log(2.0f);  // rate 2
+  const float biases[] = {0.0f, -1.0f};
+  std::ranges::copy(biases, layer.dt_bias.as<float>());
+  const float qkv[] = {0.0f, 1.0f, 3.0f, 4.0f, 2.0f, 1.0f, 0.0f, 1.0f, 0.0f, 3.0f};  // q, k, v of each token
+  std::ranges::copy(qkv, layer.qkv.as<float>());
+  const float gates[] = {0.0f, 0.0f, 0.0f, 0.0f};  // beta 1/2
+  std::ranges::copy(gates, layer.gates.as<float>());
+  // The second token's decays are e^(-2 ln 2) = 1/4 and, with alpha + dt_bias = ln 3, e^(-2 ln 4) = 1/16.
+  const float alpha[] = {0.0f, 0.0f, 0.0f, 1.0f + std::log(3.0f)};
+  std::ranges::copy(alpha, layer.channel_gates.as<float>());
+  run_reference(layer, 2);
+  // S = [0.6, 0.8] after token 0; token 1: S = [0.15, 0.05], delta = 1/2 (3 - 0.15), S = [1.575, 0.05].
+  EXPECT_NEAR(layer.out.as<float>()[0], 0.8f / std::sqrt(2.0f), 1e-5f);
+  EXPECT_NEAR(layer.out.as<float>()[1], 1.575f / std::sqrt(2.0f), 1e-5f);
+  EXPECT_NEAR(layer.state.view()[3].span<float>()[1], 0.05f, 1e-5f);
+}
+
 class GatedDelta : public testing::TestWithParam<cpu::Isa> {};
 INSTANTIATE_TEST_SUITE_P(, GatedDelta,
                          testing::ValuesIn(cpu::available_isas().begin(), cpu::available_isas().end()),
@@ -125,36 +158,57 @@ constexpr double kTolerance = 5e-6;
 
 TEST_P(GatedDelta, AgreesWithTheReferenceForEveryShape) {
   for (const Shape& shape : kShapes)
-    for (const float beta_scale : {1.0f, 2.0f}) {
-      Layer layer(shape, 70), expected(shape, 70);
-      layer.beta_scale = expected.beta_scale = beta_scale;
+    for (const Decay& decay : kDecays) {
+      Layer layer(shape, 70, decay), expected(shape, 70, decay);
+      layer.beta_scale = expected.beta_scale = shape.dim_k > 16 ? 2.0f : 1.0f;
       const int32_t all[] = {70};
       run_steps(layer, all, GetParam());
       run_reference(expected, 70);
-      EXPECT_LE(test::relative_error(layer.out, expected.out), kTolerance) << shape.dim_k;
+      EXPECT_LE(test::relative_error(layer.out, expected.out), kTolerance)
+          << shape.dim_k << ' ' << decay.per_channel << ' ' << decay.lower_bound;
       EXPECT_LE(test::relative_error(Tensor(layer.state.view()[3], nullptr),
                                      Tensor(expected.state.view()[3], nullptr)),
                 kTolerance);
     }
 }
 
+TEST_P(GatedDelta, DecaysExtremeInputsWithoutOverflow) {
+  for (const Decay& decay : kDecays) {
+    const Shape shape{1, 1, 24, 4};
+    Layer layer(shape, 8, decay), expected(shape, 8, decay);
+    for (const Layer* const either : {&layer, &expected}) {
+      for (const Tensor* const gates : {&either->gates, &either->channel_gates})
+        test::fill_random(*gates, 6, -300.0f, 300.0f);
+      test::fill(either->a_log, 2.8f);
+    }
+    const int32_t all[] = {8};
+    run_steps(layer, all, GetParam());
+    run_reference(expected, 8);
+    EXPECT_LE(test::relative_error(layer.out, expected.out), kTolerance)
+        << decay.per_channel << ' ' << decay.lower_bound;
+  }
+}
+
 TEST_P(GatedDelta, ReturnsTheSameBitsForEveryCut) {
   constexpr int32_t kTokens = 37;
-  Layer whole({2, 4, 16, 40}, kTokens);
-  const int32_t all[] = {kTokens};
-  run_steps(whole, all, GetParam());
-  for (int32_t cut = 1; cut < kTokens; ++cut) {
-    Layer layer({2, 4, 16, 40}, kTokens);
-    const int32_t ends[] = {cut, kTokens};
-    run_steps(layer, ends, GetParam());
-    EXPECT_TRUE(std::ranges::equal(layer.out.span<float>(), whole.out.span<float>())) << "cut at " << cut;
+  for (const Decay& decay : {kDecays[0], kDecays[1]}) {
+    Layer whole({2, 4, 16, 40}, kTokens, decay);
+    const int32_t all[] = {kTokens};
+    run_steps(whole, all, GetParam());
+    for (int32_t cut = 1; cut < kTokens; ++cut) {
+      Layer layer({2, 4, 16, 40}, kTokens, decay);
+      const int32_t ends[] = {cut, kTokens};
+      run_steps(layer, ends, GetParam());
+      EXPECT_TRUE(std::ranges::equal(layer.out.span<float>(), whole.out.span<float>())) << "cut at " << cut;
+    }
+    Layer decoded({2, 4, 16, 40}, kTokens, decay);
+    std::vector<int32_t> ends;
+    for (int32_t end = 1; end <= kTokens; ++end) ends.push_back(end);
+    run_steps(decoded, ends, GetParam());
+    EXPECT_TRUE(std::ranges::equal(decoded.out.span<float>(), whole.out.span<float>()));
+    EXPECT_TRUE(
+        std::ranges::equal(decoded.state.view()[3].span<float>(), whole.state.view()[3].span<float>()));
   }
-  Layer decoded({2, 4, 16, 40}, kTokens);
-  std::vector<int32_t> ends;
-  for (int32_t end = 1; end <= kTokens; ++end) ends.push_back(end);
-  run_steps(decoded, ends, GetParam());
-  EXPECT_TRUE(std::ranges::equal(decoded.out.span<float>(), whole.out.span<float>()));
-  EXPECT_TRUE(std::ranges::equal(decoded.state.view()[3].span<float>(), whole.state.view()[3].span<float>()));
 }
 
 TEST_P(GatedDelta, BatchesRequestsAndLeavesOtherSlotsUntouched) {
@@ -203,7 +257,19 @@ TEST_P(GatedDelta, ContinuesFromASavedStateInAnotherRow) {
   }
 }
 
-TEST_P(GatedDelta, NormalizesEachHeadAndMultipliesByItsGate) {
+class GatedDeltaNorm : public testing::TestWithParam<std::tuple<cpu::Isa, bool>> {};
+INSTANTIATE_TEST_SUITE_P(, GatedDeltaNorm,
+                         testing::Combine(testing::ValuesIn(cpu::available_isas().begin(),
+                                                            cpu::available_isas().end()),
+                                          testing::Bool()),
+                         [](const auto& param) {
+                           std::string name(to_string(std::get<0>(param.param)));
+                           std::erase(name, '-');
+                           return name + (std::get<1>(param.param) ? "Sigmoid" : "Silu");
+                         });
+
+TEST_P(GatedDeltaNorm, NormalizesEachHeadAndMultipliesByItsGate) {
+  const auto [isa, sigmoid] = GetParam();
   const int64_t tokens = 3, heads = 4, dim = 10;
   const Tensor x = Tensor::empty({tokens, heads, dim}, DType::kF32);
   const Tensor weight = Tensor::empty({dim}, DType::kF32);
@@ -222,10 +288,10 @@ TEST_P(GatedDelta, NormalizesEachHeadAndMultipliesByItsGate) {
         const double z = double{gate[t][h / 2].as<float>()[h % 2 * dim + i]};
         expected.push_back(double{row[static_cast<size_t>(i)]} /
                            std::sqrt(squares / static_cast<double>(dim) + 1e-5) *
-                           double{weight.as<float>()[i]} * z / (1.0 + std::exp(-z)));
+                           double{weight.as<float>()[i]} * (sigmoid ? 1.0 : z) / (1.0 + std::exp(-z)));
       }
     }
-  cpu::gated_norm({.x = x, .weight = weight, .eps = 1e-5f, .gate = gate}, GetParam());
+  cpu::gated_norm({.x = x, .weight = weight, .eps = 1e-5f, .gate = gate, .sigmoid = sigmoid}, isa);
   for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(x.span<float>()[i], expected[i], 5e-6);
 }
 
@@ -245,6 +311,10 @@ TEST(GatedDeltaCheck, NamesTheArgumentAndItsValue) {
   EXPECT_PRED2(contains, message([](GatedDeltaArgs& args) { args.v = args.v.slice(1, 0, 3); }),
                "a multiple of 2");
   EXPECT_PRED2(contains, message([](GatedDeltaArgs& args) { args.beta_scale = 0.0f; }), "beta_scale 0");
+  EXPECT_PRED2(contains, message([](GatedDeltaArgs& args) { args.lower_bound = 5.0f; }), "lower_bound 5");
+  const Tensor channel_bias = Tensor::zeros({4, 16}, DType::kF32);
+  EXPECT_PRED2(contains, message([&](GatedDeltaArgs& args) { args.dt_bias = channel_bias; }),
+               "expected 4 in dimension 1");
   batch.rows[0] = kSlots;
   EXPECT_PRED2(contains, message([](GatedDeltaArgs&) {}), "rows[0] 8: expected 0 to 7");
   batch.rows[0] = 1;

@@ -1,4 +1,5 @@
-// Gated delta rule (Gated DeltaNet, arXiv 2412.06464), and the gated norm of its output.
+// Gated delta rule with a decay per head (Gated DeltaNet, arXiv 2412.06464) or per channel of k (KDA, arXiv
+// 2510.26692), and the gated norm of its output.
 #pragma once
 
 #include "attend/kernels/recurrent/recurrent_batch.h"
@@ -12,21 +13,30 @@ inline constexpr int64_t kMaxDeltaHeadDim = 256;
 // Activations are f32 on the CPU. Key head j serves the value heads j r to j r + r - 1, with r = num_v_heads
 // / num_k_heads.
 struct GatedDeltaArgs {
-  TensorView q, k;            // [num_tokens, num_k_heads, head_dim_k], last stride 1; not normalized
-  TensorView v;               // [num_tokens, num_v_heads, head_dim_v], last stride 1
-  TensorView alpha;           // [num_tokens, num_k_heads, r], last stride 1: input of the decay
-  TensorView beta;            // same shape: beta before its sigmoid
-  TensorView a_log, dt_bias;  // f32 [num_v_heads], contiguous
-  float beta_scale = 1.0f;    // 2 allows negative eigenvalues of the transition
-  TensorView state;           // f32 [num_slots, num_v_heads, head_dim_v, head_dim_k], contiguous
-  TensorView out;             // [num_tokens, num_v_heads, head_dim_v], last stride 1
+  TensorView q, k;  // [num_tokens, num_k_heads, head_dim_k], last stride 1; not normalized
+  TensorView v;     // [num_tokens, num_v_heads, head_dim_v], last stride 1
+  // Input of the decay, last stride 1: [num_tokens, num_k_heads, r], or per channel [num_tokens, num_v_heads,
+  // head_dim_k].
+  TensorView alpha;
+  TensorView beta;          // [num_tokens, num_k_heads, r], last stride 1: beta before its sigmoid
+  TensorView a_log;         // f32 [num_v_heads], contiguous
+  TensorView dt_bias;       // f32 [num_v_heads], or per channel [num_v_heads, head_dim_k], contiguous
+  float beta_scale = 1.0f;  // 2 allows negative eigenvalues of the transition
+  // Below 0: the logarithm of the decay is lower_bound sigmoid(exp(a_log) (alpha + dt_bias)).
+  float lower_bound = 0.0f;
+  TensorView state;  // f32 [num_slots, num_v_heads, head_dim_v, head_dim_k], contiguous
+  TensorView out;    // [num_tokens, num_v_heads, head_dim_v], last stride 1
   RecurrentBatch batch;
+
+  // Returns whether each channel of k has its own decay: dt_bias has two axes.
+  bool decays_per_channel() const { return dt_bias.rank == 2; }
 };
 
 // For each token and value head, with q and k divided by sqrt(sum of squares + 1e-6), q also by
 // sqrt(head_dim_k):
 //   decay = exp(-exp(a_log) softplus(alpha + dt_bias)), b = beta_scale sigmoid(beta)
 //   S = decay S;  delta = b (v - S k);  S = S + delta k^T;  out = S q
+// A decay per channel multiplies the columns of S.
 //
 // On the CPU every token is a step of this recurrence, in chunks of prompts too: the state of a block of rows
 // remains in the cache for all tokens of a request, and the chunk form needs twice the operations. A token
@@ -42,6 +52,7 @@ struct GatedNormArgs {
   TensorView weight;  // [head_dim]: f32, f16 or bf16
   float eps = 1e-6f;
   TensorView gate;  // [num_tokens, groups, width] with groups * width = num_heads * head_dim, last stride 1
+  bool sigmoid = false;  // sigmoid(gate) instead of silu(gate)
 };
 // x = rms_norm(x) * silu(gate), per head. Throws the errors of gated_delta_rule().
 void gated_norm(const GatedNormArgs& args, Stream& stream);

@@ -106,7 +106,11 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
   require_shape("q", args.q, {num_tokens, num_k_heads, head_dim_k});
   require_shape("v", args.v, {num_tokens, num_v_heads, head_dim_v});
   require_shape("out", args.out, {num_tokens, num_v_heads, head_dim_v});
-  require_shape("alpha", args.alpha, {num_tokens, num_k_heads, ratio});
+  const bool per_channel = args.decays_per_channel();
+  if (per_channel)
+    require_shape("alpha", args.alpha, {num_tokens, num_v_heads, head_dim_k});
+  else
+    require_shape("alpha", args.alpha, {num_tokens, num_k_heads, ratio});
   require_shape("beta", args.beta, {num_tokens, num_k_heads, ratio});
   for (const auto& [name, view] : {std::pair<std::string_view, const TensorView*>{"q", &args.q},
                                    {"k", &args.k},
@@ -116,10 +120,14 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
                                    {"beta", &args.beta}})
     require_activation_on(stream, name, *view);
   require_shape("a_log", args.a_log, {num_v_heads});
-  require_shape("dt_bias", args.dt_bias, {num_v_heads});
+  if (per_channel)
+    require_shape("dt_bias", args.dt_bias, {num_v_heads, head_dim_k});
+  else
+    require_shape("dt_bias", args.dt_bias, {num_v_heads});
   require_contiguous_f32("a_log", args.a_log, stream);
   require_contiguous_f32("dt_bias", args.dt_bias, stream);
   require(args.beta_scale > 0.0f, "beta_scale ", args.beta_scale, ": expected above 0");
+  require(args.lower_bound <= 0.0f, "lower_bound ", args.lower_bound, ": expected 0 or less");
   require_rank("state", args.state, 4);
   require_shape("state", args.state, {args.state.shape[0], num_v_heads, head_dim_v, head_dim_k});
   require_contiguous_f32("state", args.state, stream);

@@ -107,9 +107,17 @@ void gated_delta_rule(const GatedDeltaArgs& args) {
         const auto gate = [&](const TensorView& view) {
           return double{view[token][key_head].as<const float>()[head % ratio]};
         };
-        const double x = gate(args.alpha) + double{args.dt_bias.as<const float>()[head]};
-        const double step = x > 20.0 ? x : std::log1p(std::exp(x));
-        const double decay = std::exp(-std::exp(double{args.a_log.as<const float>()[head]}) * step);
+        const double rate = std::exp(double{args.a_log.as<const float>()[head]});
+        const auto decay_of = [&](double x) {
+          if (args.lower_bound < 0.0f) return std::exp(double{args.lower_bound} * sigmoid(rate * x));
+          return std::exp(-rate * (x > 20.0 ? x : std::log1p(std::exp(x))));
+        };
+        std::vector<double> decay;  // per channel of k
+        for (int64_t i = 0; i < dim_k; ++i)
+          decay.push_back(args.decays_per_channel()
+                              ? decay_of(double{args.alpha[token][head].as<const float>()[i]} +
+                                         double{args.dt_bias[head].as<const float>()[i]})
+                              : decay_of(gate(args.alpha) + double{args.dt_bias.as<const float>()[head]}));
         const double beta = double{args.beta_scale} * sigmoid(gate(args.beta));
         const auto q = normalized(args.q[token][key_head].as<const float>(),
                                   1.0 / std::sqrt(static_cast<double>(dim_k)));
@@ -117,7 +125,7 @@ void gated_delta_rule(const GatedDeltaArgs& args) {
         for (int64_t row = 0; row < dim_v; ++row) {
           double* const s = state.data() + row * dim_k;
           double recalled = 0.0, out = 0.0;
-          for (size_t i = 0; i < k.size(); ++i) recalled += (s[i] *= decay) * k[i];
+          for (size_t i = 0; i < k.size(); ++i) recalled += (s[i] *= decay[i]) * k[i];
           const double delta = beta * (double{args.v[token][head].as<const float>()[row]} - recalled);
           for (size_t i = 0; i < k.size(); ++i) out += (s[i] += delta * k[i]) * q[i];
           args.out[token][head].as<float>()[row] = static_cast<float>(out);

@@ -124,19 +124,18 @@ constexpr int64_t kTokens = 16;
 
 float softplus(float x) { return x > 20.0f ? x : std::log1p(std::exp(x)); }
 
-// Gates of a token's value head.
-struct Gates {
-  float decay, beta;
-};
+float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
 
-Gates gates_of(const GatedDeltaArgs& args, int64_t token, int64_t head) {
-  const int64_t ratio = args.alpha.shape[2];
-  const auto input = [&](const TensorView& view) {
-    return view.as<const float>()[token * view.strides[0] + head / ratio * view.strides[1] + head % ratio];
-  };
-  const float rate = std::exp(args.a_log.as<const float>()[head]);
-  const float step = softplus(input(args.alpha) + args.dt_bias.as<const float>()[head]);
-  return {.decay = std::exp(-rate * step), .beta = args.beta_scale / (1.0f + std::exp(-input(args.beta)))};
+// Element of alpha or beta for a token's value head.
+float gate_input(const TensorView& gates, int64_t token, int64_t head) {
+  const int64_t ratio = gates.shape[2];
+  return gates.as<const float>()[token * gates.strides[0] + head / ratio * gates.strides[1] + head % ratio];
+}
+
+// Decay of a value head.
+float head_decay(const GatedDeltaArgs& args, float rate, int64_t token, int64_t head) {
+  const float x = gate_input(args.alpha, token, head) + args.dt_bias.as<const float>()[head];
+  return std::exp(args.lower_bound < 0.0f ? args.lower_bound * sigmoid(rate * x) : -rate * softplus(x));
 }
 
 // Steps rows [first_row, first_row + num_rows) of a head of a selective scan through the tokens of a request.
@@ -188,7 +187,7 @@ void scan_head(const SelectiveScanArgs& args, const StepRequest& request, int64_
 // Steps rows [first_row, first_row + num_rows) of a value head through the tokens of a request.
 void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t head, int64_t first_row,
                int64_t num_rows, const RecurrentKernels& kernels) {
-  const int64_t dim = args.k.shape[2], key_head = head / args.alpha.shape[2];
+  const int64_t dim = args.k.shape[2], key_head = head / args.beta.shape[2];
   const auto state = [&](int64_t slot) {
     return args.state.as<float>() + slot * args.state.strides[0] + head * args.state.strides[1] +
            first_row * dim;
@@ -198,8 +197,10 @@ void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t h
     std::fill_n(own, num_rows * dim, 0.0f);
   else if (request.load != request.row)
     std::copy_n(state(request.load), num_rows * dim, own);
-  std::array<float, kTokens * kMaxDeltaHeadDim> q, k;
-  std::array<float, kTokens> kq, decay, beta;
+  std::array<float, kTokens * kMaxDeltaHeadDim> q, k, decay;
+  std::array<float, kTokens> kq, beta;
+  const bool per_channel = args.decays_per_channel();
+  const float rate = std::exp(args.a_log.as<const float>()[head]);
   const float scale = 1.0f / std::sqrt(static_cast<float>(dim));
   const auto key_row = [&](const TensorView& view, int64_t token) {
     return view.as<const float>() + token * view.strides[0] + key_head * view.strides[1];
@@ -213,9 +214,14 @@ void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t h
       kernels.l2_norm(key_row(args.q, end), scale, query, dim);
       kernels.l2_norm(key_row(args.k, end), 1.0f, key, dim);
       kq[i] = kernels.dot(key, query, dim);
-      const Gates gates = gates_of(args, end, head);
-      decay[i] = gates.decay;
-      beta[i] = gates.beta;
+      beta[i] = args.beta_scale * sigmoid(gate_input(args.beta, end, head));
+      if (per_channel)
+        kernels.decay(
+            args.alpha.as<const float>() + end * args.alpha.strides[0] + head * args.alpha.strides[1],
+            args.dt_bias.as<const float>() + head * dim, rate, args.lower_bound,
+            decay.data() + (end - begin) * dim, dim);
+      else
+        decay[i] = head_decay(args, rate, end, head);
       saved = save_slot(args.batch, end);
     }
     kernels.delta_rule(
@@ -227,6 +233,7 @@ void step_head(const GatedDeltaArgs& args, const StepRequest& request, int64_t h
          .k = k.data(),
          .kq = kq.data(),
          .decay = decay.data(),
+         .decays_per_channel = per_channel,
          .beta = beta.data(),
          .v = args.v.as<const float>() + begin * args.v.strides[0] + head * args.v.strides[1] + first_row,
          .out = args.out.as<float>() + begin * args.out.strides[0] + head * args.out.strides[1] + first_row,
@@ -311,12 +318,13 @@ void gated_norm(const GatedNormArgs& args, Isa isa) {
   const RecurrentKernels kernels = recurrent_kernels(isa);
   const int64_t num_heads = args.x.shape[1], dim = args.x.shape[2];
   const int64_t heads_per_group = args.gate.shape[2] / dim;
+  const auto normalize = args.sigmoid ? kernels.sigmoid_gated_norm : kernels.gated_norm;
   parallel_for_rows(args.x.shape[0] * num_heads, dim, [&](int64_t row) {
     const int64_t token = row / num_heads, head = row % num_heads;
     const float* const gate = args.gate.as<const float>() + token * args.gate.strides[0] +
                               head / heads_per_group * args.gate.strides[1] + head % heads_per_group * dim;
     float* const x = args.x.as<float>() + token * args.x.strides[0] + head * args.x.strides[1];
-    kernels.gated_norm(x, args.weight.data, args.weight.dtype, args.eps, gate, dim);
+    normalize(x, args.weight.data, args.weight.dtype, args.eps, gate, dim);
   });
 }
 

@@ -13,11 +13,13 @@ struct DeltaRows {
   float* state = nullptr;  // [num_rows, head_dim_k], updated
   int64_t num_rows = 0, head_dim_k = 0;
   int64_t num_tokens = 0;
-  const float *q = nullptr, *k = nullptr;         // [num_tokens, head_dim_k], normalized
-  const float* kq = nullptr;                      // [num_tokens]: k . q
-  const float *decay = nullptr, *beta = nullptr;  // [num_tokens]
-  const float* v = nullptr;                       // [num_tokens, num_rows] with v_stride
-  float* out = nullptr;                           // [num_tokens, num_rows] with out_stride
+  const float *q = nullptr, *k = nullptr;  // [num_tokens, head_dim_k], normalized
+  const float* kq = nullptr;               // [num_tokens]: k . q
+  const float* decay = nullptr;            // [num_tokens], or per channel [num_tokens, head_dim_k]
+  bool decays_per_channel = false;
+  const float* beta = nullptr;  // [num_tokens]
+  const float* v = nullptr;     // [num_tokens, num_rows] with v_stride
+  float* out = nullptr;         // [num_tokens, num_rows] with out_stride
   int64_t v_stride = 0, out_stride = 0;
 };
 
@@ -42,8 +44,13 @@ struct RecurrentKernels {
   // out = x * scale / sqrt(sum of squares + 1e-6).
   void (*l2_norm)(const float* x, float scale, float* out, int64_t n) = nullptr;
   float (*dot)(const float* a, const float* b, int64_t n) = nullptr;
+  // out = exp(-rate softplus(x + bias)) or, with a lower_bound below 0, exp(lower_bound sigmoid(rate (x +
+  // bias))).
+  void (*decay)(const float* x, const float* bias, float rate, float lower_bound, float* out,
+                int64_t n) = nullptr;
   // The recurrence of gated_delta.h, in the form that reads each row of S once:
   //   p = S k, u = S q, delta = beta (v - decay p), out = decay u + (k . q) delta, S = decay S + delta k^T
+  // A decay per channel multiplies k in p and q in u instead.
   void (*delta_rule)(const DeltaRows& rows) = nullptr;
   // The recurrence of selective_scan.h.
   void (*scan)(const ScanRows& rows) = nullptr;
@@ -53,6 +60,9 @@ struct RecurrentKernels {
   // x = x / sqrt(mean(x^2) + eps) * weight * silu(gate).
   void (*gated_norm)(float* x, const void* weight, DType dtype, float eps, const float* gate,
                      int64_t n) = nullptr;
+  // Same with sigmoid(gate).
+  void (*sigmoid_gated_norm)(float* x, const void* weight, DType dtype, float eps, const float* gate,
+                             int64_t n) = nullptr;
 };
 
 // One implementation per instruction set.
