@@ -70,6 +70,11 @@ void layer_norm(const TensorView&, const TensorView&, const TensorView&, const T
 }
 void gelu(const TensorView&, Stream&) { reject("gelu"); }
 void gelu_tanh(const TensorView&, Stream&) { reject("gelu_tanh"); }
+void relu2(const TensorView&, Stream&) { reject("relu2"); }
+void sigmoid_mul(const TensorView&, const TensorView&, Stream&) { reject("sigmoid_mul"); }
+void scale_by_sigmoid(const TensorView&, const TensorView&, Stream&) { reject("scale_by_sigmoid"); }
+void multiply(const TensorView&, const TensorView&, Stream&) { reject("multiply"); }
+void scale(const TensorView&, float, Stream&) { reject("scale"); }
 void silu_mul(const TensorView&, const TensorView&, Stream&) { reject("silu_mul"); }
 void gelu_mul(const TensorView&, const TensorView&, Stream&) { reject("gelu_mul"); }
 void gelu_tanh_mul(const TensorView&, const TensorView&, Stream&) { reject("gelu_tanh_mul"); }

@@ -1,4 +1,4 @@
-// silu(gate) * up, and GELU.
+// silu(gate) * up, GELU, relu2, and gates and factors of rows.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -126,6 +126,96 @@ TEST_F(GeluOnTargets, MatchesFloat64InRowsOfAnyDtype) {
         }
       }
     }
+}
+
+// Rounding of the result, and of sigmoid() in float32.
+double rounding_of(DType dtype) { return dtype == DType::kF32 ? 1e-6 : dtype == DType::kF16 ? 1e-3 : 8e-3; }
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+// Calls test(target, dtype, width) with every dtype of activations that the target supports.
+template <class Test>
+void for_all_rows(const Test& test) {
+  for (const auto& target : targets())
+    for (const DType dtype : kWeightTypes) {
+      if (!target->on_gpu() && dtype != DType::kF32) continue;
+      for (const int64_t dim : kDims) {
+        SCOPED_TRACE(testing::Message() << *target << " " << dtype << " dim " << dim);
+        test(*target, dtype, dim);
+      }
+    }
+}
+
+void expect_near(const TestTensor& x, const std::vector<double>& expected, DType dtype) {
+  ASSERT_EQ(static_cast<size_t>(x.size()), expected.size());
+  for (int64_t i = 0; i < x.size(); ++i) {
+    const double value = expected[static_cast<size_t>(i)];
+    ASSERT_NEAR(x.at(i), value, rounding_of(dtype) * std::max(0.01, std::abs(value))) << "element " << i;
+  }
+}
+
+using Relu2 = NeedsTarget;
+TEST_F(Relu2, SquaresPositiveNumbers) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor x = TestTensor::random({2, dim}, dtype, 1, 6.0f);
+    std::vector<double> expected = x.values();
+    for (double& value : expected) value = std::pow(std::max(value, 0.0), 2);
+    target.relu2(x);
+    expect_near(x, expected, dtype);
+  });
+}
+
+using SigmoidMul = NeedsTarget;
+// Gates are between the heads of a wider row, as those of an attention's output.
+TEST_F(SigmoidMul, MultipliesEachHeadByItsGates) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor heads = TestTensor::random({2, 3 * 2 * dim}, dtype, 1, 6.0f);
+    const TestTensor x = TestTensor::random({2, 3, dim}, dtype, 2, 2.0f);
+    std::vector<double> expected = x.values();
+    for (int64_t i = 0; i < x.size(); ++i)
+      expected[static_cast<size_t>(i)] *= sigmoid(heads.at((2 * (i / dim) + 1) * dim + i % dim));
+    target.sigmoid_mul(heads.view().split(1, 2 * dim).slice(2, dim, 2 * dim), x);
+    expect_near(x, expected, dtype);
+  });
+}
+
+using ScaleBySigmoid = NeedsTarget;
+TEST_F(ScaleBySigmoid, MultipliesARowByItsGate) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    for (const DType gate_dtype : {DType::kF32, dtype}) {
+      const TestTensor gate = TestTensor::random({3, 1}, gate_dtype, 1, 6.0f);
+      const TestTensor x = TestTensor::random({3, dim}, dtype, 2, 2.0f);
+      std::vector<double> expected = x.values();
+      for (int64_t i = 0; i < x.size(); ++i) expected[static_cast<size_t>(i)] *= sigmoid(gate.at(i / dim));
+      target.scale_by_sigmoid(gate, x);
+      expect_near(x, expected, dtype);
+    }
+  });
+}
+
+using Multiply = NeedsTarget;
+TEST_F(Multiply, MultipliesColumnsOfAWiderRow) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor wide = TestTensor::random({2, 3 * dim}, dtype, 1, 2.0f);
+    const TestTensor x = TestTensor::random({2, dim}, dtype, 2, 2.0f);
+    std::vector<double> expected = x.values();
+    for (int64_t i = 0; i < x.size(); ++i)
+      expected[static_cast<size_t>(i)] *= wide.at(i / dim * 3 * dim + dim + i % dim);
+    target.multiply(wide.view().slice(1, dim, 2 * dim), x);
+    expect_near(x, expected, dtype);
+  });
+}
+
+using Scale = NeedsTarget;
+TEST_F(Scale, MultipliesOnlyItsColumns) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor wide = TestTensor::random({2, 3 * dim}, dtype, 1, 2.0f);
+    std::vector<double> expected = wide.values();
+    for (int64_t i = 0; i < wide.size(); ++i)
+      if (i % (3 * dim) / dim == 1) expected[static_cast<size_t>(i)] *= double{0.7f};
+    target.scale(wide.view().slice(1, dim, 2 * dim), 0.7f);
+    expect_near(wide, expected, dtype);
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, Gelu, testing::Values(cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512),

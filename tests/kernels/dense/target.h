@@ -43,6 +43,11 @@ class Target {
                               const TensorView& bias, float eps) const = 0;
   virtual void gelu(const TensorView& x) const = 0;
   virtual void gelu_tanh(const TensorView& x) const = 0;
+  virtual void relu2(const TensorView& x) const = 0;
+  virtual void sigmoid_mul(const TensorView& gate, const TensorView& x) const = 0;
+  virtual void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const = 0;
+  virtual void multiply(const TensorView& factor, const TensorView& x) const = 0;
+  virtual void scale(const TensorView& x, float factor) const = 0;
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
   virtual void gelu_mul(const TensorView& gate_up, const TensorView& out) const = 0;
   virtual void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out) const = 0;

@@ -1,7 +1,5 @@
 #include "attend/kernels/norm_rope/elementwise.h"
 
-#include <string_view>
-
 #include "attend/base/error.h"
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/norm_rope/check_rows.h"
@@ -120,52 +118,43 @@ void gelu_tanh(const TensorView& x, Stream& stream) {
   cpu::gelu_tanh(x, cpu::detect_isa());
 }
 
-namespace {
-
-void require_cpu(std::string_view operation, const Stream& stream) {
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, operation, " on ", stream.device, ": supported on CPUs only");
-}
-
-}  // namespace
-
 void relu2(const TensorView& x, Stream& stream) {
-  require_cpu("relu2", stream);
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::relu2(x, stream);
   cpu::relu2(x, cpu::detect_isa());
 }
 
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
-  require_cpu("sigmoid_mul", stream);
   require_rank("x", x, 3);
   require_activation_on(stream, "x", x);
   require_shape("gate", gate, {x.shape[0], x.shape[1], x.shape[2]});
   require_activation_on(stream, "gate", gate);
+  if (const OnGpu gpu(stream); gpu) return cuda::sigmoid_mul(gate, x, stream);
   cpu::sigmoid_mul(gate, x, cpu::detect_isa());
 }
 
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream) {
-  require_cpu("scale_by_sigmoid", stream);
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
   require_matrix("gate", gate, x.shape[0], 1, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::scale_by_sigmoid(gate, x, stream);
   cpu::scale_by_sigmoid(gate, x, cpu::detect_isa());
 }
 
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
-  require_cpu("multiply", stream);
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
   require_matrix("factor", factor, x.shape[0], x.shape[1], stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::multiply(factor, x, stream);
   cpu::multiply(factor, x, cpu::detect_isa());
 }
 
 void scale(const TensorView& x, float factor, Stream& stream) {
   if (factor == 1.0f) return;
-  require_cpu("scale", stream);
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::scale(x, factor, stream);
   cpu::scale(x, factor, cpu::detect_isa());
 }
 

@@ -54,20 +54,19 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
 
-// x = max(x, 0)^2, in place. CPUs only. x: [num_tokens, intermediate], last stride 1.
+// x = max(x, 0)^2, in place. x: [num_tokens, intermediate], last stride 1.
 void relu2(const TensorView& x, Stream& stream);
 
-// x = sigmoid(gate) x, in place: output gates. CPUs only; throws Error(kUnsupported) on a GPU. Last strides
-// are 1. x: [num_tokens, num_heads, head_dim], gate: the same shape; or x: [num_tokens, features] and gate:
-// [num_tokens, 1], one gate for all features of a token.
+// x = sigmoid(gate) x, in place: output gates. Last strides are 1. x: [num_tokens, num_heads, head_dim],
+// gate: the same shape; or x: [num_tokens, features] and gate: [num_tokens, 1], one gate for all features of
+// a token.
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
 
-// x *= factor, in place. CPUs only. Both are [num_tokens, features], last stride 1.
+// x *= factor, in place. Both are [num_tokens, features], last stride 1.
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
 
-// x *= factor, in place. Does nothing if the factor is 1; else CPUs only. x: [num_tokens, features], last
-// stride 1.
+// x *= factor, in place. Does nothing if the factor is 1. x: [num_tokens, features], last stride 1.
 void scale(const TensorView& x, float factor, Stream& stream);
 
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.

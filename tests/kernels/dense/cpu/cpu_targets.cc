@@ -61,6 +61,17 @@ class CpuTarget : public Target {
   }
   void gelu(const TensorView& x) const override { cpu::gelu(x, isa_); }
   void gelu_tanh(const TensorView& x) const override { cpu::gelu_tanh(x, isa_); }
+  void relu2(const TensorView& x) const override { cpu::relu2(x, isa_); }
+  void sigmoid_mul(const TensorView& gate, const TensorView& x) const override {
+    cpu::sigmoid_mul(gate, x, isa_);
+  }
+  void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const override {
+    cpu::scale_by_sigmoid(gate, x, isa_);
+  }
+  void multiply(const TensorView& factor, const TensorView& x) const override {
+    cpu::multiply(factor, x, isa_);
+  }
+  void scale(const TensorView& x, float factor) const override { cpu::scale(x, factor, isa_); }
   void silu_mul(const TensorView& gate_up, const TensorView& out) const override {
     cpu::silu_mul(gate_up, out, isa_);
   }

@@ -114,6 +114,31 @@ class GpuTarget : public Target {
     kernels::gelu_tanh(call.out(x), call.stream());
     call.finish();
   }
+  void relu2(const TensorView& x) const override {
+    Call call;
+    kernels::relu2(call.out(x), call.stream());
+    call.finish();
+  }
+  void sigmoid_mul(const TensorView& gate, const TensorView& x) const override {
+    Call call;
+    kernels::sigmoid_mul(call.in(gate), call.out(x), call.stream());
+    call.finish();
+  }
+  void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const override {
+    Call call;
+    kernels::scale_by_sigmoid(call.in(gate), call.out(x), call.stream());
+    call.finish();
+  }
+  void multiply(const TensorView& factor, const TensorView& x) const override {
+    Call call;
+    kernels::multiply(call.in(factor), call.out(x), call.stream());
+    call.finish();
+  }
+  void scale(const TensorView& x, float factor) const override {
+    Call call;
+    kernels::scale(call.out(x), factor, call.stream());
+    call.finish();
+  }
   void gelu_mul(const TensorView& gate_up, const TensorView& out) const override {
     Call call;
     kernels::gelu_mul(call.in(gate_up), call.out(out), call.stream());

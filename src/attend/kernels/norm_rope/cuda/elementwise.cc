@@ -53,6 +53,26 @@ GateParams gate_params(const TensorView& gate_up, const TensorView& out) {
           .aligned = num_columns % kGroup == 0 && rows_aligned({&gate_up, &out})};
 }
 
+// x = activation(factor) * x for rows of tokens, or of heads.
+GateParams factor_params(const TensorView& factor, const TensorView& x) {
+  const int64_t num_columns = x.shape[static_cast<size_t>(x.rank) - 1];
+  return {.gate = device_rows(factor),
+          .up = device_rows(x),
+          .out = device_rows(x),
+          .num_rows = static_cast<int32_t>(num_columns == 0 ? 0 : x.num_elements() / num_columns),
+          .num_columns = static_cast<int32_t>(num_columns),
+          .aligned = num_columns % kGroup == 0 && rows_aligned({&factor, &x})};
+}
+
+ScaleParams scale_params(const TensorView& x, const TensorView& gates, float factor) {
+  return {.x = device_rows(x),
+          .gates = device_rows(gates),
+          .factor = factor,
+          .num_rows = static_cast<int32_t>(x.shape[0]),
+          .num_columns = static_cast<int32_t>(x.shape[1]),
+          .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})};
+}
+
 RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
   if (x.empty())
     return {.data = nullptr, .token_stride = 0, .head_stride = 0, .num_heads = 0, .element = {}, .norm = {}};
@@ -141,6 +161,24 @@ void layer_norm(const TensorView& x, const TensorView& addend, const TensorView&
 void gelu(const TensorView& x, Stream& stream) { launch_gelu(activation_params(x), stream.handle); }
 
 void gelu_tanh(const TensorView& x, Stream& stream) { launch_gelu_tanh(activation_params(x), stream.handle); }
+
+void relu2(const TensorView& x, Stream& stream) { launch_relu2(activation_params(x), stream.handle); }
+
+void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
+  launch_sigmoid_mul(factor_params(gate, x), stream.handle);
+}
+
+void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
+  launch_multiply(factor_params(factor, x), stream.handle);
+}
+
+void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream) {
+  launch_scale(scale_params(x, gate, 1.0f), stream.handle);
+}
+
+void scale(const TensorView& x, float factor, Stream& stream) {
+  launch_scale(scale_params(x, {}, factor), stream.handle);
+}
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {
   launch_silu_mul(gate_params(gate_up, out), stream.handle);

@@ -1,5 +1,5 @@
 // Small operations between attention and linear layers: copy of rows, RMSNorm with residual, activation(gate)
-// * up, activation(x), soft cap of logits.
+// * up, activation(x), factors of rows, soft cap of logits.
 //
 //   tile        copy and norm: one row per CTA; others: up to 256 groups of eight elements of a row per CTA
 //   warps       1 to 8 (norm: up to 16), all alike, one thread per group (norm: per two groups)
@@ -169,6 +169,22 @@ struct GeluTanh {
   }
 };
 
+// NaN stays NaN.
+struct Relu2 {
+  static __device__ float of(float x) {
+    const float positive = x < 0.0f ? 0.0f : x;
+    return positive * positive;
+  }
+};
+
+struct Sigmoid {
+  static __device__ float of(float x) { return times_sigmoid(1.0f, x); }
+};
+
+struct Identity {
+  static __device__ float of(float x) { return x; }
+};
+
 // Grid: (row, part of the row), one group per thread.
 template <class Row, class Activation>
 __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant__ GateParams params) {
@@ -201,6 +217,25 @@ __global__ void __launch_bounds__(kMaxThreads)
   Row::convert(row.load(g), group);
 #pragma unroll
   for (int i = 0; i < kGroupElements; ++i) group[i] = Activation::of(group[i]);
+  row.store(g, group);
+}
+
+// Same grid as gate_kernel.
+template <class Row>
+__global__ void __launch_bounds__(kMaxThreads) scale_kernel(const __grid_constant__ ScaleParams params) {
+  ptx::launch_dependents();
+  ptx::griddepcontrol_wait();
+  const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (g >= num_element_groups(params.num_columns)) return;
+  const Row row(params.x, blockIdx.x, params.num_columns, params.aligned);
+  float factor = params.factor;
+  if (params.gates.data != nullptr)
+    factor *= Sigmoid::of(
+        load_element(params.gates.data, row_begin(params.gates, blockIdx.x), params.gates.element));
+  Group group;
+  Row::convert(row.load(g), group);
+#pragma unroll
+  for (int i = 0; i < kGroupElements; ++i) group[i] *= factor;
   row.store(g, group);
 }
 
@@ -289,6 +324,27 @@ void launch_gelu_mul(const GateParams& params, void* stream) {
 
 void launch_gelu_tanh_mul(const GateParams& params, void* stream) {
   launch_gate<GeluTanh>(params, stream, "gelu_tanh_mul");
+}
+
+void launch_sigmoid_mul(const GateParams& params, void* stream) {
+  launch_gate<Sigmoid>(params, stream, "sigmoid_mul");
+}
+
+void launch_multiply(const GateParams& params, void* stream) {
+  launch_gate<Identity>(params, stream, "multiply");
+}
+
+void launch_relu2(const ActivationParams& params, void* stream) {
+  launch_activation<Relu2>(params, stream, "relu2");
+}
+
+void launch_scale(const ScaleParams& params, void* stream) {
+  const RowParts parts(params.num_rows, params.num_columns);
+  if (parts.empty()) return;
+  launch_for_rows(params.aligned, {params.x.element}, [&]<class Row> {
+    launch_dependent<ScaleParams>(scale_kernel<Row>, parts.grid, parts.num_threads, 0, stream, params,
+                                  "scale");
+  });
 }
 
 void launch_gelu(const ActivationParams& params, void* stream) {

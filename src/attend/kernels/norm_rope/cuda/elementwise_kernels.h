@@ -51,6 +51,9 @@ struct GateParams {
 void launch_silu_mul(const GateParams& params, void* stream);
 void launch_gelu_mul(const GateParams& params, void* stream);
 void launch_gelu_tanh_mul(const GateParams& params, void* stream);
+// out = sigmoid(gate) * up, and out = gate * up. out may be up.
+void launch_sigmoid_mul(const GateParams& params, void* stream);
+void launch_multiply(const GateParams& params, void* stream);
 
 // out = LayerNorm of x, or of x + addend. out may be x or addend.
 struct LayerNormParams {
@@ -70,6 +73,17 @@ struct ActivationParams {
 };
 void launch_gelu(const ActivationParams& params, void* stream);
 void launch_gelu_tanh(const ActivationParams& params, void* stream);
+void launch_relu2(const ActivationParams& params, void* stream);
+
+// x = factor x, or sigmoid(gates[row]) factor x if there are gates.
+struct ScaleParams {
+  DeviceRows x;
+  DeviceRows gates;  // [num_rows, 1]
+  float factor;
+  int32_t num_rows, num_columns;
+  bool aligned;
+};
+void launch_scale(const ScaleParams& params, void* stream);
 
 // x = cap tanh(x / cap).
 struct SoftCapParams {
