@@ -137,17 +137,22 @@ constexpr MoeShape kShapes[] = {
 };
 
 TEST_P(ExpertsTest, WithoutAGateMatchFloat64) {
-  if (GetParam().on_gpu()) GTEST_SKIP() << "supported on CPUs only";
-  for (const MoeShape& shape : kShapes)
-    for (const Parts weight_parts : {Parts::kOne, Parts::kPerExpert}) {
-      Layer layer(shape, 17, DType::kF32, DType::kF32, Choice::kEven);
-      layer.gate.activation = ExpertActivation::kRelu2;
-      layer.gate_up =
-          TestTensor::random({shape.num_experts * shape.intermediate_size, shape.hidden_size}, DType::kF32, 2,
-                             1.0f / std::sqrt(static_cast<float>(shape.hidden_size)));
-      expect_near(layer.compute(GetParam(), 0, 17, weight_parts), layer.expected(),
-                  tolerance_for(DType::kF32));
-    }
+  for (const DType dtype : kWeightTypes)
+    for (const MoeShape& shape : kShapes)
+      for (const int64_t num_tokens : {1, 17, 150})
+        for (const Parts weight_parts : {Parts::kOne, Parts::kPerExpert}) {
+          if (GetParam().on_gpu() ? weight_parts != Parts::kOne : dtype != DType::kF32) continue;
+          Layer layer(shape, num_tokens, dtype, dtype, Choice::kEven);
+          layer.gate.activation = ExpertActivation::kRelu2;
+          layer.gate_up =
+              TestTensor::random({shape.num_experts * shape.intermediate_size, shape.hidden_size}, dtype, 2,
+                                 1.0f / std::sqrt(static_cast<float>(shape.hidden_size)));
+          SCOPED_TRACE(testing::Message()
+                       << num_tokens << " tokens, " << shape.num_experts << " experts, " << to_string(dtype));
+          // Squares double the relative rounding error of the first product.
+          expect_near(layer.compute(GetParam(), 0, num_tokens, weight_parts), layer.expected(),
+                      2 * tolerance_for(dtype));
+        }
 }
 
 TEST_P(ExpertsTest, MatchFloat64) {

@@ -99,13 +99,10 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   }
   const bool projects = !args.latents.in.weight.empty();
   if (projects) {
-    if (on_gpu)
-      fail(ErrorCode::kUnsupported, "experts of latent vectors on ", context.stream.device,
-           ": supported on CPUs only");
     const Linear in[] = {args.latents.in};
     multiply_parts(x, in, args.latents.rows, context);
   }
-  // On a CPU the sum remains pending for the next norm, in the memory of x.
+  // On a CPU the sum remains pending for the next norm, in the memory of x. Latent vectors are overwritten.
   const TensorView sum = projects ? args.latents.rows
                          : on_gpu ? residual.sum()
                                   : ResidualAccess::leave_addend(residual);
@@ -117,7 +114,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
                .gate = args.gate,
                .weights_scale_input = args.weights_scale_input,
                .out = sum,
-               .accumulate = on_gpu,
+               .accumulate = on_gpu && !projects,
                .scratch = memory.subspan(pieces.used_bytes()),
                .workspace = context.workspace,
                .batch_invariant = context.batch_invariant},

@@ -109,13 +109,13 @@ struct NormGatedLinearArgs {
   Norm norm;
   LinearParts gate_up;  // out_features: gate, then up
   Activation activation = Activation::kSilu;
-  float gate_scale = 1.0f, up_scale = 1.0f;  // factors of gate and up; other than 1: CPUs only
+  float gate_scale = 1.0f, up_scale = 1.0f;  // factors of gate and up
   TensorView gate_up_out;                    // [num_tokens, 2 * intermediate_size]: scratch
   TensorView out;                            // [num_tokens, intermediate_size]
 };
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
-// out = act(W norm(residual) + b): first half of an MLP without a gate. Throws Error(kUnsupported) on a GPU.
+// out = act(W norm(residual) + b): first half of an MLP without a gate.
 enum class PlainActivation : uint8_t { kGelu, kGeluTanh, kRelu2 };
 struct NormActivatedLinearArgs {
   Norm norm;
@@ -130,8 +130,7 @@ void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& ar
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 
-// residual = norm(residual + W x + b): the stream itself is normalized after a sublayer. Throws
-// Error(kUnsupported) on a GPU.
+// residual = norm(residual + W x + b): the stream itself is normalized after a sublayer.
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
                      const OpContext& context);
 
@@ -200,13 +199,13 @@ struct SharedExpert {
   Linear down = {};
   TensorView gate_up_out = {};  // [num_tokens, 2 * intermediate_size]: scratch; not used with kRelu2
   TensorView inner = {};        // [num_tokens, intermediate_size]: scratch
-  // One output. Its sigmoid multiplies the expert's output; without a weight: none. CPUs only.
+  // One output. Its sigmoid multiplies the expert's output; without a weight: none.
   Linear gate = {};
   TensorView gate_out = {};  // f32 [num_tokens, 1]: scratch, with a gate
 };
 
-// Projections of the routed experts' input and output (NemotronH). CPUs only. Without weights, the experts
-// read and write hidden states.
+// Projections of the routed experts' input and output (NemotronH). Without weights, the experts read and
+// write hidden states.
 struct ExpertLatents {
   Linear in = {};        // [shape.hidden_size, hidden_size]
   Linear out = {};       // [hidden_size, shape.hidden_size]

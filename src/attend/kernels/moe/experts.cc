@@ -88,8 +88,6 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
           " tokens need ", needed);
   require(reinterpret_cast<uintptr_t>(args.scratch.data()) % kScratchAlignment == 0, "scratch at ",
           static_cast<const void*>(args.scratch.data()), ": expected a multiple of ", kScratchAlignment);
-  if (args.gate.activation == ExpertActivation::kRelu2 && stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "experts with relu2 on ", stream.device, ": supported on CPUs only");
   if (stream.device.type == DeviceType::kCpu) {
     if (args.accumulate)
       fail(ErrorCode::kUnsupported, "accumulate: moe_experts() on ", stream.device,

@@ -99,7 +99,7 @@ enum class ExpertActivation : uint8_t {
   kSilu,           // silu(gate) * up. The rows of gate_up are all gate rows, then all up rows.
   kClampedSwiglu,  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit, up in [-limit, limit]. Rows
                    // of gate and up alternate (gpt-oss).
-  kRelu2,          // max(up, 0)^2, without a gate: gate_up has the up rows only (NemotronH). CPUs only
+  kRelu2,          // max(up, 0)^2, without a gate: gate_up has the up rows only (NemotronH)
 };
 struct ExpertGate {
   ExpertActivation activation = ExpertActivation::kSilu;
@@ -131,7 +131,7 @@ struct MoeExpertsArgs {
   ExpertGate gate = {};
   // If true, the router weight multiplies an expert's input instead of its output (Llama 4).
   bool weights_scale_input = false;
-  TensorView out;                  // same shape and dtype as x; on a CPU it may be x
+  TensorView out;                  // same shape and dtype as x; it may be x
   bool accumulate = false;         // out += result, rounded once. GPU only.
   View<std::byte> scratch = {};    // experts_scratch_bytes() bytes on the stream's device, aligned to 64
   View<std::byte> workspace = {};  // as in LinearArgs

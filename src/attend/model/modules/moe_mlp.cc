@@ -75,7 +75,8 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
 
 std::vector<int64_t> MoeMlpModule::scratch_widths() const {
   const int64_t shared = spec_.shared_intermediate_size;
-  return {kernels::moe_scratch_width(shape_), 2 * shared, shared, spec_.shared_gate ? 1 : 0,
+  // The shared expert's gate is float32.
+  return {kernels::moe_scratch_width(shape_), 2 * shared, shared, spec_.shared_gate ? 2 : 0,
           spec_.latent_size};
 }
 
@@ -89,7 +90,7 @@ void MoeMlpModule::forward(ModuleStep& step) const {
               .inner = step.scratch.take(size)};
   if (spec_.shared_gate) {
     shared.gate = shared_gate_.front();
-    shared.gate_out = step.scratch.take(1);
+    shared.gate_out = step.scratch.take_wide(DType::kF32, 1);
   }
   kernels::ExpertLatents latents;
   if (const int64_t size = spec_.latent_size; size > 0)

@@ -62,8 +62,10 @@ bool fits_own_tiles(const MoeProblem& problem) {
   return is_plain(problem) && problem.down.format == WeightFormat::kPlain;
 }
 
+// Kernels for few rows read the rows of tokens only in a gated product.
 bool single_token_supports(const MoeProblem& problem, const GpuFacts& gpu) {
-  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxSingleTokenTopK ||
+  if (problem.num_tokens > 1 || !problem.gated || !fits_own_tiles(problem) ||
+      problem.top_k > sm80::kMaxSingleTokenTopK ||
       sm80::single_token_x_bytes(1, problem.hidden_size) > sm80::kMaxSingleTokenXBytes)
     return false;
   if (!is_mxfp4(problem.down))
@@ -80,7 +82,7 @@ bool single_token_is_faster(const MoeProblem& problem, const GpuFacts&, const Mo
 
 // Scales of mxfp4 are copied in words.
 bool skinny_experts_support(const MoeProblem& problem, const GpuFacts& gpu) {
-  return fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
+  return problem.gated && fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
          problem.down.scales_alignment >= 4 && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
          problem.num_pairs() <= (is_plain(problem) ? sm80::kMaxSkinnyPairs : sm80::kMaxSkinnyMxFp4Pairs) &&
          problem.num_tokens <= sm80::kMaxSkinnyTokens && problem.hidden_size % sm80::kSkinnyOutputs == 0 &&
@@ -104,7 +106,7 @@ bool direct_experts_support(const MoeProblem& problem, const GpuFacts& gpu) {
 // Requires multiples of 64 inputs. Faster than the grouped GEMM whenever there are more rows than the skinny
 // experts support.
 bool mxfp4_tiles_support(const MoeProblem& problem, const GpuFacts& gpu) {
-  return gpu.runs_sm90a() && fits_own_tiles(problem) && !is_plain(problem) &&
+  return gpu.runs_sm90a() && problem.gated && fits_own_tiles(problem) && !is_plain(problem) &&
          problem.hidden_size % sm90::kMxFp4TilesInputs == 0 &&
          problem.intermediate_size % sm90::kMxFp4TilesInputs == 0;
 }

@@ -39,6 +39,7 @@ struct MoeProblem {
   DType dtype = DType::kBF16;                      // dtype of x and out
   bool aligned = true;                             // rows of x and out start at multiples of 16 bytes
   bool alternating = false;                        // rows of gate and up alternate
+  bool gated = true;                               // false: the first product has no gate rows
   bool batch_invariant = false;
   MoeWeight gate_up = {}, down = {};
 

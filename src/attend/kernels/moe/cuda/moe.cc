@@ -17,6 +17,7 @@
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
 #include "attend/kernels/moe/cuda/sm90/norm_route.h"
 #include "attend/kernels/moe/scratch.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -50,6 +51,7 @@ MoeProblem moe_problem(const MoeExpertsArgs& args) {
           .dtype = args.x.dtype,
           .aligned = rows_aligned({&args.x, &args.out}),
           .alternating = args.gate.activation == ExpertActivation::kClampedSwiglu,
+          .gated = args.gate.num_products() == 2,
           .batch_invariant = args.batch_invariant,
           .gate_up = moe_weight(args.linears.gate_up.front().weight),
           .down = moe_weight(args.linears.down.front().weight)};
@@ -253,7 +255,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                   .num_experts = static_cast<int32_t>(shape.num_experts),
                                   .in_features = static_cast<int32_t>(shape.hidden_size),
                                   .out_features = static_cast<int32_t>(shape.intermediate_size),
-                                  .gated = true,
+                                  .gated = args.gate.num_products() == 2,
                                   .alternating = clamped,
                                   .num_tiles = static_cast<int32_t>(num_tiles),
                                   .epilogue = {.bias = device_vector(gate_ups.bias),
@@ -264,6 +266,10 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                                .alpha = args.gate.alpha}};
   // scratch.rows is free here: it is written by the second product.
   multiply_in_order(gate_up, gate_ups.weight, row, args.x.dtype, scratch.rows.data, num_pairs, stream);
+  if (!gate_up.gated)
+    relu2(TensorView::contiguous(scratch.inner.data, args.x.dtype, {num_pairs, shape.intermediate_size},
+                                 args.x.device),
+          stream);
   GroupedGemmParams down = gate_up;
   down.x = scratch.inner.data;
   down.x_stride = shape.intermediate_size;
