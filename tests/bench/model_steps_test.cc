@@ -3,7 +3,9 @@
 
 #include <gtest/gtest.h>
 
+#include "attend/bench/model/model_shapes.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/model/step_cost.h"
 
 namespace attend::bench {
 namespace {
@@ -29,6 +31,27 @@ TEST(ModelSteps, CountSelectedExpertsInTheirStoredFormat) {
     const double selected = experts * moe.top_k / moe.num_experts;
     // Scales of 16 bits may be stored as 32 bits, and act-order indices and zero points in another layout.
     EXPECT_NEAR(decode_bytes(engine, 1, 0), others + selected, 0.05 * (others + selected));
+  }
+}
+
+TEST(ModelShapes, HaveThePublishedNumberOfParameters) {
+  const struct {
+    const char* shape;
+    double billions, active_billions;
+  } models[] = {{"llama-3.1-8b", 8.03, 7.5},       {"llama-3.2-1b", 1.24, 1.24},
+                {"qwen3-0.6b", 0.596, 0.596},      {"qwen3-30b-a3b", 30.5, 3.0},
+                {"gpt-oss-20b", 20.9, 3.6},        {"deepseek-v2-lite", 15.7, 2.4},
+                {"qwen3-next-80b-a3b", 80.0, 3.6}, {"qwen3.5-35b-a3b", 34.7, 2.9},
+                {"nemotron-3-nano", 31.6, 3.2},    {"deepseek-v3", 671.0, 37.0}};
+  for (const auto& [shape, billions, active_billions] : models) {
+    SCOPED_TRACE(shape);
+    const StepCosts costs = step_costs(shape_model(shape));
+    int64_t weights = costs.head_weights + costs.table_weights;
+    for (const GemmShape& gemm : costs.gemms) weights += gemm.out_features * gemm.in_features * gemm.count;
+    for (const ExpertCost& experts : costs.experts) weights += experts.weights;
+    EXPECT_NEAR(1e-9 * static_cast<double>(weights), billions, 0.02 * billions);
+    const auto active = static_cast<double>(costs.gemm_weights + costs.head_weights);
+    EXPECT_NEAR(1e-9 * active, active_billions, 0.15 * active_billions);
   }
 }
 

@@ -30,6 +30,23 @@ constexpr const char* kDeepseekV3 = R"({"kv_lora_rank": 512, "rms_norm_eps": 1e-
   "max_position_embeddings": 163840,
   "rope_scaling": {"type": "yarn", "factor": 40, "beta_fast": 32, "beta_slow": 1, "mscale": 1.0,
                    "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096}})";
+constexpr const char* kQwen3Next = R"({"num_experts": 512, "num_experts_per_tok": 10,
+  "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512, "norm_topk_prob": true,
+  "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+  "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "partial_rotary_factor": 0.25,
+  "rope_theta": 10000000, "rms_norm_eps": 1e-6, "max_position_embeddings": 262144})";
+constexpr const char* kQwen35Moe = R"({"model_type": "qwen3_5_moe_text", "num_experts": 256,
+  "num_experts_per_tok": 8, "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
+  "linear_num_key_heads": 16, "linear_num_value_heads": 32, "linear_key_head_dim": 128,
+  "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4, "rms_norm_eps": 1e-6,
+  "max_position_embeddings": 262144,
+  "rope_parameters": {"rope_type": "default", "rope_theta": 10000000, "partial_rotary_factor": 0.25}})";
+constexpr const char* kNemotron3Nano = R"({
+  "hybrid_override_pattern": "MEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEM*EMEMEMEM*EMEMEMEME",
+  "mamba_num_heads": 64, "mamba_head_dim": 64, "ssm_state_size": 128, "n_groups": 8, "chunk_size": 128,
+  "n_routed_experts": 128, "num_experts_per_tok": 6, "moe_intermediate_size": 1856,
+  "moe_shared_expert_intermediate_size": 3712, "routed_scaling_factor": 2.5, "layer_norm_epsilon": 1e-5,
+  "max_position_embeddings": 262144})";
 
 const std::map<std::string, Shape>& shapes() {
   static const std::map<std::string, Shape> table = {
@@ -38,6 +55,10 @@ const std::map<std::string, Shape>& shapes() {
       {"qwen3-0.6b", {"Qwen3ForCausalLM", 28, 1024, 3072, 151936, 16, 8, 128, true}},
       {"qwen3-30b-a3b", {"Qwen3MoeForCausalLM", 48, 2048, 6144, 151936, 32, 4, 128, false, kQwen3Moe}},
       {"gpt-oss-20b", {"GptOssForCausalLM", 24, 2880, 2880, 201088, 64, 8, 64, false, kGptOss}},
+      {"qwen3-next-80b-a3b", {"Qwen3NextForCausalLM", 48, 2048, 5120, 151936, 16, 2, 256, false, kQwen3Next}},
+      {"qwen3.5-35b-a3b", {"Qwen3_5MoeForCausalLM", 40, 2048, 512, 248320, 16, 2, 256, false, kQwen35Moe}},
+      {"nemotron-3-nano",
+       {"NemotronHForCausalLM", 52, 2688, 1856, 131072, 32, 2, 128, false, kNemotron3Nano}},
       // head_dim of an MLA model is not read.
       {"deepseek-v2-lite",
        {"DeepseekV2ForCausalLM", 27, 2048, 10944, 102400, 16, 16, 192, false, kDeepseekV2Lite}},

@@ -66,7 +66,8 @@ double decode_bytes(const Engine& engine, int batch_size, int context) {
   const double untouched_share = weights > 0.0 ? untouched / weights : 0.0;
   return multiplied_bytes(engine) -
          static_cast<double>(engine.info().target().expert_bytes) * untouched_share +
-         static_cast<double>(engine.info().target().kv_token_bytes) * batch_size * context;
+         static_cast<double>(engine.info().target().kv_token_bytes) * batch_size * context +
+         2.0 * static_cast<double>(engine.info().target().state_bytes) * batch_size;
 }
 
 double prompt_operations(const Engine& engine, int depth, int num_tokens) {

@@ -24,8 +24,9 @@ double multiplied_bytes(const Engine& engine);
 // tokens (RouterRule::spread); otherwise no value.
 std::optional<double> touched_experts(const ModelSpec& spec, int batch_size);
 
-// Minimum bytes that a decode step of `batch_size` requests with `context` tokens each reads: those weights
-// and K/V. Of the experts, the used ones, or the expected number if tokens chose uniformly and independently.
+// Minimum bytes that a decode step of `batch_size` requests with `context` tokens each moves: it reads those
+// weights and K/V, and reads and writes recurrent states. Experts count if a token uses them: the exact
+// number, or the expected one if tokens chose uniformly and independently.
 double decode_bytes(const Engine& engine, int batch_size, int context);
 
 // Multiplications and additions of the last `num_tokens` tokens of a prompt after `depth` others. The lm_head
