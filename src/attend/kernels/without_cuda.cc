@@ -14,6 +14,7 @@
 #include "attend/kernels/metadata/cuda/metadata.h"
 #include "attend/kernels/moe/cuda/moe.h"
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
+#include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/sampling/cuda/sampling.h"
 
 namespace attend::kernels::cuda {
@@ -90,6 +91,10 @@ void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stre
   reject("gather_rows");
 }
 void apply_rope_rows(const RopeRowsArgs&, Stream&) { reject("apply_rope_rows"); }
+
+// recurrent
+void gated_delta_rule(const GatedDeltaArgs&, Stream&) { reject("gated_delta_rule"); }
+void gated_norm(const GatedNormArgs&, Stream&) { reject("gated_norm"); }
 
 // gemm
 void head_linear(const HeadLinearArgs&, Stream&) { reject("head_linear"); }

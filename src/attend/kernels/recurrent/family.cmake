@@ -10,4 +10,8 @@ attend_kernels(recurrent
     reference.cc
     cpu/recurrent.cc
   ISA
-    "cpu/recurrent RecurrentKernels recurrent_kernels")
+    "cpu/recurrent RecurrentKernels recurrent_kernels"
+  CUDA
+    cuda/gated_delta.cc
+    cuda/common/delta_step_kernel.cu
+    cuda/common/gated_norm_kernel.cu)

@@ -10,8 +10,8 @@ namespace attend::kernels {
 // Largest head_dim_k.
 inline constexpr int64_t kMaxDeltaHeadDim = 256;
 
-// Activations are f32 on the CPU. Key head j serves the value heads j r to j r + r - 1, with r = num_v_heads
-// / num_k_heads.
+// Activations are f32 on the CPU, and all of one dtype on GPUs: f32, f16 or bf16. Key head j serves the value
+// heads j r to j r + r - 1, with r = num_v_heads / num_k_heads.
 struct GatedDeltaArgs {
   TensorView q, k;  // [num_tokens, num_k_heads, head_dim_k], last stride 1; not normalized
   TensorView v;     // [num_tokens, num_v_heads, head_dim_v], last stride 1
@@ -38,12 +38,12 @@ struct GatedDeltaArgs {
 //   S = decay S;  delta = b (v - S k);  S = S + delta k^T;  out = S q
 // A decay per channel multiplies the columns of S.
 //
-// On the CPU every token is a step of this recurrence, in chunks of prompts too: the state of a block of rows
-// remains in the cache for all tokens of a request, and the chunk form needs twice the operations. A token
-// therefore has the same bits in any division of its sequence into steps, and in any batch.
+// Every token is a step of this recurrence, in chunks of prompts too. On the CPU, the state of a block of
+// rows remains in the cache for all tokens of a request, and the chunk form needs twice the operations. A
+// token therefore has the same bits in any division of its sequence into steps, and in any batch.
 //
-// Throws Error(kInvalidArgument) for other shapes and strides, Error(kUnsupported) for head_dim_k above
-// kMaxDeltaHeadDim, and on a GPU.
+// Throws Error(kInvalidArgument) for other shapes and strides, and Error(kUnsupported) for head_dim_k above
+// kMaxDeltaHeadDim.
 void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream);
 void check(const GatedDeltaArgs& args, const Stream& stream);
 

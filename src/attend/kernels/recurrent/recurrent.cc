@@ -6,7 +6,9 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/recurrent/gated_delta.h"
 #include "attend/kernels/recurrent/selective_scan.h"
 
@@ -135,8 +137,8 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
 }
 
 void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {
-  require_cpu(stream, "gated_delta_rule");
   check(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::gated_delta_rule(args, stream);
   cpu::gated_delta_rule(args, cpu::detect_isa());
 }
 
@@ -195,16 +197,17 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
 }
 
 void gated_norm(const GatedNormArgs& args, Stream& stream) {
-  require_cpu(stream, "gated_norm");
   require_rank("x", args.x, 3);
   require_activation_on(stream, "x", args.x);
   require_shape("weight", args.weight, {args.x.shape[2]});
   require_weight("weight", args.weight);
+  require_on(stream, "weight", args.weight);
   require_rank("gate", args.gate, 3);
   require_activation_on(stream, "gate", args.gate);
   require(args.gate.shape[0] == args.x.shape[0] && args.gate.shape[2] % args.x.shape[2] == 0 &&
               args.gate.shape[1] * args.gate.shape[2] == args.x.shape[1] * args.x.shape[2],
           "gate ", args.gate, ": expected the heads of x ", args.x, " in groups");
+  if (const OnGpu gpu(stream); gpu) return cuda::gated_norm(args, stream);
   cpu::gated_norm(args, cpu::detect_isa());
 }
 

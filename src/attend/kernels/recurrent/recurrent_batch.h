@@ -26,6 +26,10 @@ struct RecurrentBatch {
   View<const int32_t> load_slots = {};
   // [num_tokens] another slot that receives the state after the token; 0: none. Empty: none for all tokens.
   View<const int32_t> save_slots = {};
+  // GPUs: every token is one step of the recurrence, in prompts too, so that the bits of a token do not
+  // depend on the division of its sequence into steps. Otherwise, requests with many new tokens use a chunk
+  // form, which rounds differently and is faster. CPUs always use the recurrence.
+  bool batch_invariant = false;
 
   int64_t num_reqs() const { return std::ssize(rows); }
 };
