@@ -20,7 +20,8 @@ using testing::HasSubstr;
 
 std::vector<ResponseItem> new_items(const std::vector<std::string>& ids) {
   std::vector<ResponseItem> all;
-  for (const std::string& id : ids) all.push_back({id, R"({"id":")" + id + R"("})"});
+  for (const std::string& id : ids)
+    all.push_back({.id = id, .json = R"({"id":")" + id + R"("})", .has_server_id = true});
   return all;
 }
 

@@ -250,9 +250,24 @@ TEST(ResponseConversation, ContinuesAStoredResponse) {
               HasSubstr("with previous_response_id, expected new items"));
   EXPECT_THAT(response_error(R"("previous_response_id": "resp_2")", &store),
               HasSubstr("previous_response_id | previous_response_id \"resp_2\": not stored"));
-  EXPECT_EQ(response_messages(R"("input": [{"id": "m0"}])", &store)[0]["content"], "A");
-  EXPECT_THAT(response_error(R"("input": [{"type": "item_reference", "id": "m9"}])", &store),
-              HasSubstr("input[0].id | input[0].id \"m9\": no stored response contains this item"));
+}
+
+// Another client might choose the same id, or guess it.
+TEST(ResponseInput, RefersToOutputItemsOnly) {
+  ResponseStore store({});
+  const std::string message =
+      R"({"type": "message", "role": "user", "id": "ID", "content": [{"type": "input_text", "text": "A"}]})";
+  const auto item = [&](const std::string& id, bool has_server_id) -> ResponseItem {
+    return {id, std::string(message).replace(message.find("ID"), 2, id), has_server_id};
+  };
+  store.add("resp_1", "{}", {item("m0", false)}, {item("msg_1", true)});
+  // A later response contains both as its input.
+  store.add("resp_2", "{}", {item("m0", false), item("msg_1", false)}, {});
+  store.erase("resp_1");
+  EXPECT_EQ(response_messages(R"("input": [{"id": "msg_1"}])", &store)[0]["content"], "A");
+  for (const std::string id : {"m0", "m9"})
+    EXPECT_EQ(response_error(R"("input": [{"type": "item_reference", "id": ")" + id + R"("}])", &store),
+              "input[0].id | input[0].id \"" + id + "\": no stored response has an output item with this id");
 }
 
 TEST(CustomInput, IsTheTextOfTheParameter) {

@@ -167,7 +167,7 @@ class Messages {
       add_call(fields, Json({{kCustomInput, *fields.string("input")}}).dump());
     else if (type == kItemReference)
       throw ApiError{404,
-                     fmt::format("{}id {}: no stored response contains this item", where + ".",
+                     fmt::format("{}id {}: no stored response has an output item with this id", where + ".",
                                  excerpt(*fields.string("id"))),
                      fields.name("id"), "item_not_found"};
     else

@@ -191,7 +191,9 @@ void ResponseReplies::keep(std::span<const Choice> choices) {
   std::vector<ResponseItem> output;
   for (size_t i = 0, num = num_items(choice); i < num; ++i) {
     const bool is_cut = choice.finish_reason == FinishReason::kLength && i + 1 == num;
-    output.push_back({item_id(block_at(choice, i), i), item(choice, i, is_cut ? State::kCut : State::kDone)});
+    output.push_back({.id = item_id(block_at(choice, i), i),
+                      .json = item(choice, i, is_cut ? State::kCut : State::kDone),
+                      .has_server_id = true});
   }
   request_.store->add(head_.id, response(&choice), std::move(job_.response->input), std::move(output));
 }

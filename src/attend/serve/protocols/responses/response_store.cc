@@ -52,8 +52,10 @@ std::shared_ptr<const StoredResponse> ResponseStore::find(const std::string& id)
 
 std::shared_ptr<const ResponseItem> ResponseStore::find_item(const std::string& id) const {
   const std::lock_guard lock(mutex_);
-  const auto found = items_.find(id);
-  return found == items_.end() ? nullptr : found->second.item;
+  const auto [first, last] = items_.equal_range(id);
+  for (auto found = first; found != last; ++found)
+    if (found->second.item->has_server_id) return found->second.item;
+  return nullptr;
 }
 
 bool ResponseStore::erase(const std::string& id) {

@@ -21,6 +21,8 @@ struct ResponseStoreLimits {
 struct ResponseItem {
   std::string id;
   std::string json;
+  // The id is the server's, which other clients cannot guess. Ids of clients may be equal.
+  bool has_server_id = false;
 };
 
 struct StoredResponse {
@@ -41,7 +43,7 @@ class ResponseStore {
            std::vector<ResponseItem> output);
   // Returns null if there is no response with this id. Counts as a use.
   std::shared_ptr<const StoredResponse> find(const std::string& id);
-  // Returns null if no stored response contains an item with this id.
+  // Returns null if no stored response contains an item with this id, or if a client chose the id.
   std::shared_ptr<const ResponseItem> find_item(const std::string& id) const;
   // Returns false if there is no response with this id.
   bool erase(const std::string& id);
