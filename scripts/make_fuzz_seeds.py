@@ -110,6 +110,13 @@ def http_bodies():
     message_talk = [talk[1], {"role": "assistant", "content": [{"type": "text", "text": "x"}, {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}]},
                     {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "y", "is_error": True}, {"type": "text", "text": "z"}]}]
     message_tools = [{"name": "f", "input_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}]
+    response_items = [{"role": "developer", "content": "a"}, {"role": "user", "content": [{"type": "input_text", "text": "b"}]},
+                      {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "c"}]},
+                      {"type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}"},
+                      {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "d"}]},
+                      {"type": "custom_tool_call", "call_id": "c2", "name": "g", "input": "e"},
+                      {"type": "custom_tool_call_output", "call_id": "c2", "output": "f"}]
+    response_tools = [{"type": "function", "name": "f", "parameters": {"type": "object"}}, {"type": "custom", "name": "g"}]
     stream = {"stream": True, "stream_options": {"include_usage": True, "continuous_usage_stats": True}}
     bodies = {
         0: [
@@ -141,10 +148,18 @@ def http_bodies():
              "tools": message_tools, "tool_choice": {"type": "none"}},
         ],
         7: [{"messages": message_talk, "tools": message_tools, "tool_choice": {"type": "none"}}],
+        8: [
+            {"input": "copy: a", "max_output_tokens": 3},
+            {"input": "a", "stream": True, "instructions": "Be brief.", "reasoning": {"effort": "low", "summary": "auto"}, "store": False,
+             "include": ["message.output_text.logprobs", "reasoning.encrypted_content"], "top_logprobs": 2, "metadata": {"a": "b"}},
+            {"input": response_items, "tools": response_tools, "tool_choice": "none", "text": {"format": {"type": "text"}, "verbosity": "low"}},
+            {"input": [{"type": "item_reference", "id": "msg_0"}], "previous_response_id": "resp_0", "truncation": "auto"},
+        ],
+        9: [{"input": response_items, "tools": response_tools, "tool_choice": "none"}],
     }
     for path, some in bodies.items():
         for i, body in enumerate(some):
-            for way in (0, 8, 0xF0):
+            for way in (0, 16, 0xE0):
                 yield f"{path}-{i}-{way}", bytes([path | way]) + json.dumps(body, ensure_ascii=i % 2 == 0).encode()
 
 

@@ -1,4 +1,5 @@
 // Input: a byte that selects the path and mode, and the body of an HTTP request to the bundled model.
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
 
@@ -13,9 +14,17 @@ namespace {
 using serve::Json;
 
 constexpr const char* kModel = ATTEND_SOURCE_DIR "/models/attend-tiny";
-constexpr const char* kPaths[] = {
-    "/v1/chat/completions", "/v1/completions", "/generate",    "/tokenize",
-    "/detokenize",          "/abort_request",  "/v1/messages", "/v1/messages/count_tokens"};
+constexpr const char* kPaths[] = {"/v1/chat/completions",
+                                  "/v1/completions",
+                                  "/generate",
+                                  "/tokenize",
+                                  "/detokenize",
+                                  "/abort_request",
+                                  "/v1/messages",
+                                  "/v1/messages/count_tokens",
+                                  "/v1/responses",
+                                  "/v1/responses/input_tokens"};
+constexpr int kPathMask = 15, kLeaves = 16, kGenerates = 0xe0;  // bits of the first byte
 constexpr int kStepsPerAnswer = 3;
 
 Json parsed(std::string_view text) {
@@ -62,10 +71,12 @@ class CheckedAnswer : public serve::Exchange {
   bool ended() const { return ended_; }
 
  private:
-  // Returns true for the last event of a stream of Anthropic's API.
+  // Returns true for the last event of a stream of Anthropic's API or of the Responses API.
   static bool check_event(const Json& event) {
     expect(event.is_object());
-    return event.contains("type") && (event["type"] == "message_stop" || event["type"] == "error");
+    constexpr std::string_view kLast[] = {"message_stop", "error", "response.completed",
+                                          "response.incomplete", "response.failed"};
+    return event.contains("type") && std::ranges::find(kLast, event["type"]) != std::end(kLast);
   }
 
   bool started_ = false, done_ = false, ended_ = false;
@@ -137,18 +148,20 @@ Server& server() {
 }  // namespace
 }  // namespace attend::fuzz
 
-// Bits of the first byte: 0 to 2 select the path; 3: the client disconnects; 4 to 7 all set: some tokens are
+// Bits of the first byte: 0 to 3 select the path; 4: the client disconnects; 5 to 7 all set: some tokens are
 // generated before the request is aborted. Otherwise no step runs, since steps take most of the time.
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace attend;
-  if (size == 0 || data[0] % 8 >= std::size(fuzz::kPaths)) return 0;
+  const size_t path = size == 0 ? 0 : data[0] & fuzz::kPathMask;
+  if (size == 0 || path >= std::size(fuzz::kPaths)) return 0;
   fuzz::Server& server = fuzz::server();
-  const bool leaves = (data[0] & 8) != 0, generates = data[0] >= 0xf0;
+  const bool leaves = (data[0] & fuzz::kLeaves) != 0;
+  const bool generates = (data[0] & fuzz::kGenerates) == fuzz::kGenerates;
   generates ? server.engine.resume() : server.engine.pause();
   const int64_t first_step = server.engine.metrics().num_steps;
   const auto answer = std::make_shared<fuzz::CheckedAnswer>();
   server.api.handle({.method = "POST",
-                     .path = fuzz::kPaths[data[0] % 8],
+                     .path = fuzz::kPaths[path],
                      .query = {},
                      .body = std::string(fuzz::text_of(data + 1, size - 1)),
                      .authorization = {},
