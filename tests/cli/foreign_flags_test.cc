@@ -58,7 +58,11 @@ TEST(ForeignFlags, RefusesValuesThatWouldHaveAnEffect) {
         {"--tokenizer-mode slow",
          "--tokenizer-mode slow: expected auto: the tokenizer is read from tokenizer.json"},
         {"--grammar-backend outlines", "--grammar-backend outlines: expected xgrammar"},
-        {"--task embed", "--task embed: expected auto or generate: --is-embedding serves embeddings"}}) {
+        {"--task transcription",
+         "--task transcription: expected auto or generate or embed or embedding or encode or score or "
+         "classify "
+         "or reward: the model decides"},
+        {"--task embed", "--task: in attend --is-embedding, which attend generate does not have"}}) {
     const CommandResult ran = attend(kGenerateTwo + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;
     EXPECT_THAT(ran.out, HasSubstr(message));
@@ -102,6 +106,19 @@ TEST(ForeignFlags, SeedIsTheSeedOfAServer) {
   const CommandResult embed = attend("embed -p a -m x --seed 1");
   EXPECT_EQ(embed.exit_code, 2);
   EXPECT_THAT(embed.out, HasSubstr("--seed: in attend --random-seed, which attend embed does not have"));
+}
+
+TEST(ForeignFlags, ReplacesTasksOfVllm) {
+  for (const auto& [flags, own] : {std::pair{"--task score", "--is-embedding"},
+                                   {"--task=classify", "--is-embedding"},
+                                   {"--runner pooling", "--is-embedding"},
+                                   {"--convert classify", "--is-reranker"}}) {
+    // The two flags exclude each other, which shows the replacement.
+    const std::string other = own == std::string("--is-embedding") ? "--is-reranker" : "--is-embedding";
+    EXPECT_THAT(attend("serve --device cpu --port 0 -m " + kTinyModel + " " + other + " " + flags).out,
+                HasSubstr("--is-embedding and --is-reranker: expected one of them"))
+        << flags;
+  }
 }
 
 // Underscores are accepted as in vLLM.

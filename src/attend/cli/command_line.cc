@@ -154,10 +154,12 @@ class FlagReader {
     const ForeignFlag& flag = *found.flag;
     std::vector<std::string> values;
     if (flag.use != ForeignFlagUse::kRefuse) values = read_values(flag, name, attached);
-    if (flag.use == ForeignFlagUse::kAlias)
-      require(find_option(command_, std::string(own_flag(flag))) != nullptr, name, ": in attend ",
-              own_flag(flag), ", which ", full_name(command_), " does not have");
     AdaptedFlag adapted = adapt_foreign_flag(found, name, values);
+    for (const std::string& argument : adapted.arguments) {
+      const std::string own = argument.substr(0, argument.find('='));
+      require(find_option(command_, own) != nullptr, name, ": in attend ", own, ", which ",
+              full_name(command_), " does not have");
+    }
     std::ranges::move(adapted.arguments, std::back_inserter(line_.arguments));
     if (!adapted.note.empty()) line_.notes.push_back(std::move(adapted.note));
   }

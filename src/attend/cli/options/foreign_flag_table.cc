@@ -19,6 +19,13 @@ constexpr ForeignFlag accept(std::string_view names, FlagValues takes, std::stri
           .harmless = harmless,
           .sentence = reason};
 }
+// `replaced`: values with the meaning of a flag of attend.
+constexpr ForeignFlag accept_or_replace(std::string_view names, std::string_view reason,
+                                        std::string_view harmless, std::string_view replaced) {
+  ForeignFlag flag = accept(names, Takes::kOne, reason, harmless);
+  flag.replaced = replaced;
+  return flag;
+}
 constexpr ForeignFlag alias(std::string_view names, FlagValues takes, std::string_view own,
                             std::string_view note = {}) {
   return {.names = names, .use = ForeignFlagUse::kAlias, .takes = takes, .own = own, .sentence = note};
@@ -32,7 +39,8 @@ constexpr std::string_view
     kNoDraftModel = "draft models are not supported; --speculative-algorithm NGRAM drafts from the prompt",
     kNoDownload = "nothing is downloaded: `hf download ORG/MODEL`, then -m ORG/MODEL",
     kKernels = "attend chooses its own kernels; attend backends lists them",
-    kMetrics = "/metrics is always served", kNoTorch = "attend does not use torch";
+    kPooling = "the model decides, unless it could also generate", kMetrics = "/metrics is always served",
+    kNoTorch = "attend does not use torch";
 
 constexpr ForeignFlag kLlamaCppFlags[] = {
     refuse("-hf -hfr -hff --hf-repo --hf-file", kNoDownload),
@@ -206,12 +214,12 @@ constexpr ForeignFlag kVllmFlags[] = {
     refuse("--ssl-cert-reqs", "--ssl-ca-certs: clients must present a certificate"),
     refuse("--enable-ssl-refresh", "restart the server to read new certificates"),
     refuse("--middleware", "use a proxy (docs/operating/nginx.conf)"),
-    accept("--task", Takes::kOne, "--is-embedding serves embeddings, and so do embedding models without it",
-           "auto generate"),
-    accept("--runner", Takes::kOne, "--is-embedding serves embeddings, and so do embedding models without it",
-           "auto generate"),
-    accept("--convert", Takes::kOne,
-           "--is-embedding serves embeddings, and so do embedding models without it", "auto none"),
+    accept_or_replace("--task", kPooling, "auto generate",
+                      "embed:--is-embedding embedding:--is-embedding encode:--is-embedding "
+                      "score:--is-embedding classify:--is-embedding reward:--is-embedding"),
+    accept_or_replace("--runner", kPooling, "auto generate", "pooling:--is-embedding"),
+    accept_or_replace("--convert", kPooling, "auto none",
+                      "embed:--is-embedding reward:--is-embedding classify:--is-reranker"),
     accept("--config-format", Takes::kOne, "config.json is read", "auto hf"),
     accept("--generation-config", Takes::kOne, "defaults of sampling are those of generation_config.json",
            "auto"),

@@ -27,11 +27,33 @@ bool contains(std::string_view list, std::string_view word) {
   return std::ranges::any_of(words(list), [&](std::string_view known) { return known == word; });
 }
 
-void check_harmless(const ForeignFlag& flag, std::string_view name, const std::vector<std::string>& values) {
-  if (flag.harmless.empty()) return;
+// Value of a flag of another program, and attend's flag with that meaning.
+struct ReplacedValue {
+  std::string_view value, own;
+};
+
+std::vector<ReplacedValue> replaced_values(const ForeignFlag& flag) {
+  std::vector<ReplacedValue> found;
+  for (const std::string_view word : words(flag.replaced)) {
+    const size_t colon = word.find(':');
+    found.push_back({word.substr(0, colon), word.substr(colon + 1)});
+  }
+  return found;
+}
+
+// Returns attend's flag for these values, or "" for harmless values. Rejects other values.
+std::string_view replacement(const ForeignFlag& flag, std::string_view name,
+                             const std::vector<std::string>& values) {
+  if (flag.harmless.empty()) return {};
+  std::vector<std::string_view> known = words(flag.harmless);
+  for (const ReplacedValue& replaced : replaced_values(flag)) {
+    if (values.size() == 1 && values.front() == replaced.value) return replaced.own;
+    known.push_back(replaced.value);
+  }
   for (const std::string& value : values)
     require(contains(flag.harmless, value), name, " ", elide(value, kMaxShownValueBytes), ": expected ",
-            fmt::format("{}", fmt::join(words(flag.harmless), " or ")), ": ", flag.sentence);
+            fmt::format("{}", fmt::join(known, " or ")), ": ", flag.sentence);
+  return {};
 }
 
 constexpr std::string_view kPageStart = R"(# Flags of llama.cpp, vLLM and SGLang
@@ -41,12 +63,23 @@ of its own, and what to use instead of the others. Flags with the same name and 
 Names may be written with `_` instead of `-`. `attend help other-flags` prints this page, and a test compares the two.
 
 - "accepted": the flag has no effect, and a line of the log gives the reason. Other values than those listed are errors.
-- "→": attend's flag with the same meaning, which receives the value.
+- "→": attend's flag with the same meaning, which receives the value. After a value: attend's flag for this value.
 - "refused": an error with the text below.
 
 Flags that concern GPUs only (`--mem-fraction-static`, `--disable-cuda-graph`, `--cuda-graph-bs`, `--cuda-graph-max-bs`) are
 ignored on a CPU, with a warning.
 )";
+
+// Returns "; `a`, `b` → `--own`" for the values that are replaced.
+std::string replaced_cell(const ForeignFlag& flag) {
+  std::string cell;
+  const std::vector<ReplacedValue> all = replaced_values(flag);
+  for (size_t i = 0; i < all.size(); ++i) {
+    cell += fmt::format("{}`{}`", i > 0 && all[i - 1].own == all[i].own ? ", " : "; ", all[i].value);
+    if (i + 1 == all.size() || all[i + 1].own != all[i].own) cell += fmt::format(" → `{}`", all[i].own);
+  }
+  return cell;
+}
 
 std::string page_row(const ForeignFlag& flag) {
   std::string names;
@@ -58,6 +91,7 @@ std::string page_row(const ForeignFlag& flag) {
       use = "accepted";
       for (const std::string_view value : words(flag.harmless))
         use += fmt::format("{}`{}`", use == "accepted" ? ": " : ", ", value);
+      use += replaced_cell(flag);
       break;
     case ForeignFlagUse::kAlias:
       use =
@@ -79,14 +113,13 @@ FoundForeignFlag find_foreign_flag(std::string_view name) {
   return {};
 }
 
-std::string_view own_flag(const ForeignFlag& flag) { return flag.own.substr(0, flag.own.find('=')); }
-
 AdaptedFlag adapt_foreign_flag(const FoundForeignFlag& found, std::string_view name,
                                const std::vector<std::string>& values) {
   const ForeignFlag& flag = *found.flag;
   switch (flag.use) {
     case ForeignFlagUse::kAccept:
-      check_harmless(flag, name, values);
+      if (const std::string_view own = replacement(flag, name, values); !own.empty())
+        return {{std::string(own)}, {}};
       return {{}, fmt::format("{}: no effect; {}", name, flag.sentence)};
     case ForeignFlagUse::kAlias:
       return {{fmt::format("{}{}", flag.own, fmt::join(values, ","))}, {}};

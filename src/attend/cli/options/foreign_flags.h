@@ -25,6 +25,8 @@ struct ForeignFlag {
   FlagValues takes = FlagValues::kNone;
   // kAccept: values that have no effect, separated by spaces; other values are refused. Empty: any value.
   std::string_view harmless = {};
+  // kAccept: values with the meaning of a flag of attend: "embed:--is-embedding", separated by spaces.
+  std::string_view replaced = {};
   // kAlias: the flag of attend and the text before its value: "--device=cuda:". Without a value: "--echo".
   std::string_view own = {};
   std::string_view sentence = {};  // reason, or replacement
@@ -52,9 +54,6 @@ struct AdaptedFlag {
 };
 AdaptedFlag adapt_foreign_flag(const FoundForeignFlag& found, std::string_view name,
                                const std::vector<std::string>& values);
-
-// Returns the name of attend's flag that an alias is replaced by: "--device".
-std::string_view own_flag(const ForeignFlag& flag);
 
 // Returns docs/operating/flags-of-other-programs.md; a test compares the two.
 std::string foreign_flags_page();
