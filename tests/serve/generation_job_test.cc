@@ -332,6 +332,30 @@ TEST(Body, RejectsInvalidJson) {
             R"({"b":{"z":1,"y":[2]},"a":null})");
 }
 
+TEST(Body, LimitsTheListElementsOfAField) {
+  const auto list = [](size_t size, const std::string& element) {
+    std::string text = "[";
+    for (size_t i = 0; i < size; ++i) text += (i > 0 ? "," : "") + element;
+    return text + "]";
+  };
+  const auto check = [](const std::string& fields, const std::string& message) {
+    const std::string body = "{" + fields + "}";
+    if (message.empty()) return (void)parse_body(body, 10);
+    const ApiError error = error_text([&] { parse_body(body, 10); });
+    EXPECT_EQ(error.message, message) << fields;
+    EXPECT_EQ(error.param, message.substr(0, message.find(' ')));
+  };
+  const std::string limit = " list elements: expected at most 10 (--max-request-items)";
+  check("\"messages\": " + list(10, "{}") + ", \"tools\": " + list(10, "\"a\""), "");
+  check("\"messages\": " + list(11, "{}"), "messages has 11" + limit);
+  check("\"stop\": " + list(500, "\"a\"") + ", \"messages\": " + list(11, "[]"), "stop has 500" + limit);
+  check("\"messages\": [{\"content\": " + list(6, "{}") + "}, {\"content\": " + list(3, "{}") + "}]",
+        "messages has 11" + limit);
+  check("\"prompt\": " + list(5, list(100, "7")) + ", \"logit_bias\": {\"1\": 2, \"3\": {}}", "");
+  EXPECT_THAT(error_text([] { parse_body("{\"a\": [" + std::string(90, '[')); }).message,
+              HasSubstr("64 levels"));
+}
+
 TEST(SamplingDefaults, AreReadFromGenerationConfig) {
   const auto folder = std::filesystem::path(testing::TempDir()) / "generation_defaults";
   std::filesystem::create_directories(folder);

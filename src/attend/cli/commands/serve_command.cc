@@ -36,6 +36,7 @@ struct ServeFlags {
   int tokenizer_threads = 0;
   int max_connections = 8192;
   int max_body_mb = 64;
+  size_t max_request_items = serve::kMaxRequestItems;
   int max_stored_responses = 1024;
   int max_stored_responses_mb = 256;
   double drain_timeout = 30.0;
@@ -89,6 +90,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.api.max_queued_requests = flags.engine.max_queued_requests;
   options.api.metric_names = to_metric_names(flags.metric_names);
   options.api.log_requests = flags.log_requests;
+  options.api.max_request_items = flags.max_request_items;
   options.api.stored_responses = {.max_responses = static_cast<size_t>(flags.max_stored_responses),
                                   .max_bytes = static_cast<size_t>(flags.max_stored_responses_mb) << 20};
   options.api.skip_model_name_validation = flags.skip_model_name_validation;
@@ -168,6 +170,7 @@ constexpr std::string_view kEmbeddingFlags[] = {"--model-path",
                                                 "--allowed-hosts",
                                                 "--max-connections",
                                                 "--max-body-mb",
+                                                "--max-request-items",
                                                 "--tokenizer-worker-num",
                                                 "--drain-timeout",
                                                 "--log-requests",
@@ -292,6 +295,10 @@ void add_serve(CLI::App& app, Command& selected) {
              Range<int>{.lowest = 1});
   add_number(*command, "--max-body-mb", flags->max_body_mb, "maximum size of a request body in MiB",
              Range<int>{.lowest = 1, .highest = 4096});
+  add_number(*command, "--max-request-items", flags->max_request_items,
+             "maximum number of list elements in one field of a request, such as messages; numbers do not "
+             "count",
+             Range<size_t>{.lowest = 1});
   add_number(*command, "--max-stored-responses", flags->max_stored_responses,
              "responses of /v1/responses that are kept for previous_response_id; 0: none",
              Range<int>{.lowest = 0});

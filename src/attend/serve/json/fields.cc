@@ -2,12 +2,81 @@
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <vector>
 
 #include "attend/base/error.h"
 
 namespace attend::serve {
 
-Json parse_body(const std::string& body) {
+namespace {
+
+// Counts the list elements of each field of a body from the parser's events. Parsed values need many times
+// the memory of their text, so that a body is checked before.
+class ItemCounter final : public nlohmann::json_sax<Json> {
+ public:
+  const std::string& largest_field() const { return largest_field_; }
+  size_t largest_count() const { return largest_count_; }
+
+  bool null() override { return count(); }
+  bool boolean(bool) override { return count(); }
+  bool number_integer(number_integer_t) override { return true; }
+  bool number_unsigned(number_unsigned_t) override { return true; }
+  bool number_float(number_float_t, const string_t&) override { return true; }
+  bool binary(binary_t&) override { return true; }
+  bool string(string_t&) override { return count(); }
+  bool start_object(size_t) override { return open(/*is_list=*/false); }
+  bool start_array(size_t) override { return open(/*is_list=*/true); }
+  bool key(string_t& key) override {
+    if (open_.size() != 1) return true;
+    field_ = key;
+    num_items_ = 0;
+    return true;
+  }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  // The parser that builds the values reports the error.
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception&) override { return false; }
+
+ private:
+  bool count() {
+    if (open_.empty() || !open_.back()) return true;
+    if (++num_items_ > largest_count_) {
+      largest_count_ = num_items_;
+      if (largest_field_ != field_) largest_field_ = field_;
+    }
+    return true;
+  }
+  bool open(bool is_list) {
+    count();
+    if (open_.size() == kMaxJsonDepth) return false;
+    open_.push_back(is_list);
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  std::vector<bool> open_;  // open values, from the outside in: true for a list
+  std::string field_, largest_field_;
+  size_t num_items_ = 0, largest_count_ = 0;
+};
+
+void check_num_items(const std::string& body, size_t max_items) {
+  // An element takes at least two bytes: "[{},{}]".
+  if (body.size() / 2 <= max_items) return;
+  ItemCounter counter;
+  Json::sax_parse(body, &counter);
+  if (counter.largest_count() > max_items)
+    reject(counter.largest_field(), counter.largest_field(), " has ", counter.largest_count(),
+           " list elements: expected at most ", max_items, " (--max-request-items)");
+}
+
+}  // namespace
+
+Json parse_body(const std::string& body, size_t max_items) {
+  check_num_items(body, max_items);
   try {
     Json parsed = parse_ordered_json(body, "the body");
     if (!parsed.is_object()) reject("", "the body is ", excerpt(parsed), ": expected a JSON object");

@@ -39,8 +39,13 @@ template <class... Parts>
   throw ApiError{400, message.str(), std::move(param), "unsupported"};
 }
 
-// Like parse_ordered_json(), but throws ApiError for invalid JSON and for JSON that is not an object.
-Json parse_body(const std::string& body);
+// Default of the limit of list elements in one field of a request. Numbers do not count, so that prompts of
+// token ids are limited by the context only.
+inline constexpr size_t kMaxRequestItems = 32768;
+
+// Like parse_ordered_json(), but throws ApiError for invalid JSON, for JSON that is not an object, and for a
+// field with more list elements than `max_items`, at any depth.
+Json parse_body(const std::string& body, size_t max_items = kMaxRequestItems);
 
 // Object with fields that are read by name. A null field counts as absent, since some clients send it.
 class Fields {

@@ -188,7 +188,7 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
 }
 
 GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
-  Json json = parse_body(body);
+  Json json = parse_body(body, options_.max_request_items);
   if (endpoint.expand) endpoint.expand(json, responses_);
   GenerationJob job = endpoint.read(json, defaults_, formats_);
   check_model(job.model);
@@ -316,7 +316,7 @@ std::vector<int32_t> Api::apply_template(const char* param, GenerationJob& job) 
 
 void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(request, exchange, [this, body = request.body] {
-    const Json json = parse_body(body);
+    const Json json = parse_body(body, options_.max_request_items);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
     const Tokenizer* tokenizer = engine_.tokenizer();
@@ -338,7 +338,7 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
 
 void Api::count_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(request, exchange, [this, body = request.body] {
-    GenerationJob job = read_countable(parse_body(body), defaults_, formats_);
+    GenerationJob job = read_countable(parse_body(body, options_.max_request_items), defaults_, formats_);
     check_model(job.model);
     log_ignored(job.ignored);
     return json_text({{"input_tokens", apply_template("messages", job).size()}});
@@ -347,7 +347,7 @@ void Api::count_tokens(const HttpRequest& request, const std::shared_ptr<Exchang
 
 void Api::detokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(request, exchange, [this, body = request.body] {
-    const Json json = parse_body(body);
+    const Json json = parse_body(body, options_.max_request_items);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
     const Tokenizer* tokenizer = engine_.tokenizer();
@@ -446,7 +446,8 @@ void Api::flush_cache(const HttpRequest&, const std::shared_ptr<Exchange>& excha
 }
 
 void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const Json json = request.body.empty() ? Json(Json::object()) : parse_body(request.body);
+  const Json json =
+      request.body.empty() ? Json(Json::object()) : parse_body(request.body, options_.max_request_items);
   const Fields fields(json);
   if (fields.has("output_dir"))
     reject_unsupported("output_dir", "not supported: /stop_profile returns the trace");
@@ -460,7 +461,7 @@ void Api::stop_profile(const HttpRequest& request, const std::shared_ptr<Exchang
 }
 
 void Api::abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const Json json = parse_body(request.body);
+  const Json json = parse_body(request.body, options_.max_request_items);
   const Fields fields(json);
   const bool all = fields.boolean("abort_all").value_or(false);
   const std::string rid = fields.string("rid").value_or("");

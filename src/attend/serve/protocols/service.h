@@ -31,6 +31,7 @@ struct ApiOptions {
   bool skip_model_name_validation = false;    // requests may name any model
   bool incremental_streaming_output = false;  // events of /generate contain new output only
   bool log_requests = false;
+  size_t max_request_items = kMaxRequestItems;  // list elements of one field of a request
   ResponseStoreLimits stored_responses = {};
 };
 

@@ -160,7 +160,7 @@ void EmbeddingApi::answer(const PoolingEndpoint& endpoint, const HttpRequest& re
 
 void EmbeddingApi::submit(const PoolingEndpoint& endpoint, const std::string& id, const std::string& body,
                           const std::shared_ptr<Call>& call) {
-  const Json json = parse_body(body);
+  const Json json = parse_body(body, options_.max_request_items);
   check_model(Fields(json).string("model").value_or(""));
   PoolingJob job = endpoint.read(json, {.info = embedder_.info(), .tokenizer = embedder_.tokenizer()});
   log_ignored(job.ignored);
@@ -232,7 +232,7 @@ void EmbeddingApi::abort_all() {
 
 void EmbeddingApi::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(request, exchange, [this, body = request.body] {
-    const Json json = parse_body(body);
+    const Json json = parse_body(body, options_.max_request_items);
     const Fields fields(json);
     check_model(fields.string("model").value_or(""));
     if (!embedder_.tokenizer()) reject_unsupported("prompt", "the model has no tokenizer");
