@@ -84,5 +84,43 @@ TEST(ChooseReasoningFormat, FindsTheTagsAroundReasoning) {
   EXPECT_EQ(choose("{% for m in messages %}{{ m.content }}{% endfor %}"), "none");
 }
 
+// Returns a tokenizer of one word with these special tokens.
+Tokenizer tokenizer_with(const std::vector<std::string>& special_tokens) {
+  Json json =
+      Json::parse(R"({"added_tokens": [], "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
+  for (const std::string& token : special_tokens)
+    json["added_tokens"].push_back({{"id", json["added_tokens"].size() + 1},
+                                    {"content", token},
+                                    {"single_word", false},
+                                    {"lstrip", false},
+                                    {"rstrip", false},
+                                    {"normalized", false},
+                                    {"special", true}});
+  const std::filesystem::path path = std::filesystem::path(::testing::TempDir()) / "choose_format.json";
+  std::ofstream(path) << json.dump();
+  return Tokenizer::from_path(path);
+}
+
+TEST(ChooseReasoningFormat, UsesTheVocabularyIfTheTemplateRendersNone) {
+  const auto choose = [](const std::vector<std::string>& special_tokens, const std::string& name = "",
+                         const std::string& source = "{{ messages[0].content }}") {
+    ModelFormats formats = choose_formats("", name, template_of(source));
+    add_reasoning_by_vocabulary(name, tokenizer_with(special_tokens), formats);
+    return formats.reasoning_line();
+  };
+  const std::vector<std::string> channels = {"<|start|>", "<|channel|>", "<|message|>", "<|end|>"};
+  EXPECT_EQ(
+      choose(channels),
+      "reasoning: gpt-oss (the chat template renders no reasoning; the vocabulary has the special tokens "
+      "of <|channel|>analysis<|message|>)");
+  EXPECT_THAT(choose({"[THINK]", "[/THINK]"}), HasSubstr("reasoning: mistral ("));
+  for (const std::string& line : {choose({"<|channel|>"}), choose({}), choose(channels, "none"),
+                                  choose({"<think>", "</think>", "<seed:think>", "</seed:think>"})})
+    EXPECT_THAT(line, HasSubstr("reasoning: part of the text (")) << "one tag, none, a flag, two formats";
+  EXPECT_THAT(
+      choose(channels, "", "{{ messages[0].content }}{% if add_generation_prompt %}<think>{% endif %}"),
+      HasSubstr("reasoning: qwen3 ("));
+}
+
 }  // namespace
 }  // namespace attend::serve

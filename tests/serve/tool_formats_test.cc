@@ -461,6 +461,20 @@ TEST(ToolFormats, ReadChannels) {
   EXPECT_EQ(read("gpt-oss", "Plain").text, "Plain");
 }
 
+// Some answers omit markers of later headers.
+TEST(ToolFormats, ReadChannelsWithoutMarkers) {
+  const std::string thought = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant";
+  for (const std::string final :
+       {"finalDone.", "final<|message|>Done.", "final\n\nDone.", "<|channel|>finalDone.", "commentaryDone.",
+        "final <|constrain|>json<|message|>Done."}) {
+    const Answer answer = read("gpt-oss", thought + final);
+    EXPECT_EQ(answer.reasoning, "Hm.") << final;
+    EXPECT_EQ(answer.text.substr(answer.text.find_first_not_of('\n')), "Done.") << final;
+  }
+  EXPECT_EQ(read("gpt-oss", thought + "analysisMore.").reasoning, "Hm.More.");
+  EXPECT_EQ(read("gpt-oss", "assistants are helpful").text, "assistants are helpful");
+}
+
 TEST(Reasoning, EndsWhereACallBeginsALine) {
   const ToolFormat& format = parse_tool_format("hermes");
   const auto parse = [&](const std::vector<std::string>& pieces) {

@@ -47,11 +47,14 @@ void serve(const ServeOptions& options) {
   const MemoryReserve reserve;
   HttpServer server(with_error_format(options.http));
   std::optional<ChatTemplate> chat = ChatTemplate::find(options.engine.model_path, options.chat_template);
-  ChatFormats formats = log_formats(choose_formats(options.tool_call_parser, options.reasoning_parser, chat));
+  ModelFormats chosen = choose_formats(options.tool_call_parser, options.reasoning_parser, chat);
   const GrammarOptions grammars{.library = GrammarLibrary::load(options.grammar_library_path),
                                 .limits = options.grammar_limits};
-  formats.grammars = grammars.library.available();
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
+  if (engine->tokenizer())
+    add_reasoning_by_vocabulary(options.reasoning_parser, *engine->tokenizer(), chosen);
+  ChatFormats formats = log_formats(chosen);
+  formats.grammars = grammars.library.available();
   if (formats.tools && engine->tokenizer())
     formats.marker_tokens = marker_tokens(*formats.tools, *engine->tokenizer());
   if (formats.reasoning && engine->tokenizer())

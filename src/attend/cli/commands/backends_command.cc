@@ -54,7 +54,11 @@ std::vector<std::string> rejection_reasons(const BackendEntry& entry,
 // Returns the lines that a server logs at its start: the formats of calls and reasoning, and why.
 std::string formats_lines(const Checkpoint& checkpoint) {
   try {
-    const serve::ModelFormats formats = serve::choose_formats("", "", ChatTemplate::find(checkpoint));
+    serve::ModelFormats formats = serve::choose_formats("", "", ChatTemplate::find(checkpoint));
+    // Most models need no vocabulary, which takes long to read.
+    if (!formats.reasoning.format)
+      if (const auto tokenizer = Tokenizer::find(checkpoint))
+        serve::add_reasoning_by_vocabulary("", *tokenizer, formats);
     return formats.tools_line() + "\n" + formats.reasoning_line() + "\n";
   } catch (const Error& error) {
     return fmt::format("tool calls and reasoning: unknown ({})\n", error.what());

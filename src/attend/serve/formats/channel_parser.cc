@@ -17,6 +17,8 @@ constexpr std::string_view kEnds[] = {"<|end|>", "<|call|>", "<|return|>", "<|st
 constexpr std::string_view kHeads[] = {"<|start|>",     "<|channel|>", "<|message|>",
                                        "<|constrain|>", "to=",         "assistant"};
 constexpr std::string_view kNamespace = "functions.";
+constexpr std::string_view kAssistant = "assistant";
+constexpr std::string_view kChannels[] = {"analysis", "commentary", "final"};
 
 // Returns the word after `key`, up to a space or a marker.
 std::string_view word_after(std::string_view header, std::string_view key) {
@@ -24,6 +26,35 @@ std::string_view word_after(std::string_view header, std::string_view key) {
   if (at == header.npos) return {};
   header = trim_front(header.substr(at + key.size()));
   return header.substr(0, header.find_first_of(" \n\t\r<"));
+}
+
+// Returns the text from the channel's name on, or "" if the header does not begin with a channel. The marker
+// of the channel may be missing after the role.
+std::string_view channel_part(std::string_view header) {
+  if (header.starts_with(kStartMark)) header.remove_prefix(kStartMark.size());
+  const bool has_role = header.starts_with(kAssistant);
+  if (has_role) header.remove_prefix(kAssistant.size());
+  if (header.starts_with(kChannelMark)) return header.substr(kChannelMark.size());
+  return has_role ? header : std::string_view();
+}
+
+// Returns the name of the channel that the text begins with, or "".
+std::string_view leading_channel(std::string_view text) {
+  for (const std::string_view channel : kChannels)
+    if (text.starts_with(channel)) return text.substr(0, channel.size());
+  return {};
+}
+
+// Returns the size of a header that ends without <|message|>, directly before the message's text, or 0.
+size_t unmarked_header_size(std::string_view header) {
+  const std::string_view part = channel_part(header);
+  const std::string_view channel = leading_channel(part);
+  if (channel.empty() || part.size() == channel.size()) return 0;
+  // Other parts of a header follow after a space or as a marker.
+  const std::string_view rest = part.substr(channel.size());
+  const std::string_view text = trim_front(rest);
+  const bool is_header = text.empty() || text.starts_with('<') || rest.starts_with(' ');
+  return is_header ? 0 : header.size() - part.size() + channel.size();
 }
 
 }  // namespace
@@ -58,6 +89,12 @@ bool ChannelParser::read_header(AnswerParts& parts) {
     place_ = Place::kBody;
     return true;
   }
+  if (const size_t size = unmarked_header_size(text); size > 0) {
+    const std::string header(text.substr(0, size));
+    pending_.erase(0, pending_.size() - text.size() + size);
+    begin_message(header, parts);
+    return true;
+  }
   const size_t end = pending_.find(kMessageMark);
   if (end == std::string::npos) return false;
   const std::string header = pending_.substr(0, end);
@@ -67,7 +104,8 @@ bool ChannelParser::read_header(AnswerParts& parts) {
 }
 
 void ChannelParser::begin_message(std::string_view header, AnswerParts& parts) {
-  const std::string_view channel = word_after(header, kChannelMark);
+  std::string_view channel = word_after(header, kChannelMark);
+  if (channel.empty()) channel = leading_channel(channel_part(trim_front(header)));
   std::string_view recipient = word_after(header, "to=");
   if (recipient.starts_with(kNamespace)) recipient.remove_prefix(kNamespace.size());
   if (const Tool* tool = find_tool(tools_, recipient); tool && !recipient.empty()) {

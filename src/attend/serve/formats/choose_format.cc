@@ -241,4 +241,18 @@ ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat) {
   return {nullptr, "the chat template renders no reasoning"};
 }
 
+void add_reasoning_by_vocabulary(const std::string& reasoning_parser, const Tokenizer& tokenizer,
+                                 ModelFormats& formats) {
+  if (formats.reasoning.format || !is_auto(reasoning_parser)) return;
+  const ReasoningFormat* found = nullptr;
+  for (const ReasoningFormat& format : reasoning_formats()) {
+    if (!begins_with_special_tokens(format, tokenizer)) continue;
+    if (found) return;
+    found = &format;
+  }
+  if (!found) return;
+  formats.reasoning.format = found;
+  formats.reasoning.reason += "; the vocabulary has the special tokens of " + shown(found->open);
+}
+
 }  // namespace attend::serve

@@ -36,5 +36,9 @@ ModelFormats choose_formats(const std::string& tool_call_parser, const std::stri
                             const std::optional<ChatTemplate>& chat);
 ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat);
 ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat);
+// Sets the reasoning format to the only one whose tags begin with special tokens of the vocabulary, if
+// neither `reasoning_parser` nor the chat template determines it.
+void add_reasoning_by_vocabulary(const std::string& reasoning_parser, const Tokenizer& tokenizer,
+                                 ModelFormats& formats);
 
 }  // namespace attend::serve

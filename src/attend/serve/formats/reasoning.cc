@@ -403,6 +403,14 @@ bool has_special_tags(const ReasoningFormat& format, const Tokenizer& tokenizer)
   });
 }
 
+bool begins_with_special_tokens(const ReasoningFormat& format, const Tokenizer& tokenizer) {
+  return std::ranges::all_of(std::array{format.open, format.close}, [&](std::string_view tag) {
+    const Tokenizer::Part part{tag, /*special_tokens=*/true};
+    const std::vector<int32_t> ids = tokenizer.encode(std::span(&part, 1));
+    return !ids.empty() && tokenizer.is_special(ids.front());
+  });
+}
+
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt) {
   if (format.channels) return false;
   const std::string_view open = format.open.substr(0, trimmed_size(format.open, format.open.size()));

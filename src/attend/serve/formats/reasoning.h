@@ -33,6 +33,8 @@ std::span<const UnsupportedFormat> unsupported_reasoning_formats();
 const ReasoningFormat& parse_reasoning_format(std::string_view name);
 // Returns true if a tag is a special token, so that it is in the text only if special tokens are.
 bool has_special_tags(const ReasoningFormat& format, const Tokenizer& tokenizer);
+// Returns true if each tag is a special token or begins with one.
+bool begins_with_special_tokens(const ReasoningFormat& format, const Tokenizer& tokenizer);
 // Returns true if the prompt ends with the opening tag, so that the answer starts with reasoning.
 bool opens_reasoning(const ReasoningFormat& format, std::string_view prompt);
 
