@@ -39,6 +39,7 @@ suites=(
   "dense_kernels_test=*gpu*"
   "edit_logits_test=*Gpu*"
   "moe_test=*gpu*:*Gpu*"
+  "recurrent_test=*gpu*"
   "tensor_test=*gpu*:*Gpu*"
   "backends_conformance_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"
@@ -84,6 +85,8 @@ sanitized=(
   # Deferred norms; the gated-MLP GEMM, in which pairs of CTAs share x and weights.
   "msi  dense_gpu_test    Sm90Gemv.MatchesFloat64WithBiasAndExistingOutput*"
   "ms   dense_gpu_test    Sm90DeferredNorm.StoresResidual*:Sm90GatedMlpGemm.WritesOnlyItsColumnsOfAWiderTensor*"
+  # Recurrent layers: convolution, scan with and without chunks, norms.
+  "mrsi recurrent_test    CausalConv.*/gpu:SelectiveScan*.*/gpu*"
   # Other operations of a layer; rows and heads that are loaded in groups, and others.
   "m    dense_gpu_test    AlignedRows.NormsAndActivationsMatchUnalignedRows*:AlignedRows.HeadsMatchUnalignedRowsInNormRopeStore*"
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Rotates*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"
@@ -94,7 +97,7 @@ build_suites() {
   case $mode in
     --sanitize)
       flags+=" -lineinfo"  # for reports; does not change machine code
-      targets=(kernels_cuda_test dense_gpu_test engine_test moe_test)
+      targets=(kernels_cuda_test dense_gpu_test engine_test moe_test recurrent_test)
       ;;
     --bench) targets+=(cuda_attention_bench cuda_linear_bench) ;;
     --bars) targets=(cuda_attention_bench attend_cli) ;;

@@ -93,8 +93,11 @@ void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stre
 void apply_rope_rows(const RopeRowsArgs&, Stream&) { reject("apply_rope_rows"); }
 
 // recurrent
+void causal_conv(const CausalConvArgs&, Stream&) { reject("causal_conv"); }
 void gated_delta_rule(const GatedDeltaArgs&, Stream&) { reject("gated_delta_rule"); }
 void gated_norm(const GatedNormArgs&, Stream&) { reject("gated_norm"); }
+void selective_scan(const SelectiveScanArgs&, Stream&) { reject("selective_scan"); }
+void grouped_gated_norm(const GroupedGatedNormArgs&, Stream&) { reject("grouped_gated_norm"); }
 
 // gemm
 void head_linear(const HeadLinearArgs&, Stream&) { reject("head_linear"); }

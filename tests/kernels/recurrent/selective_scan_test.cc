@@ -10,20 +10,22 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/kernels/recurrent/cpu/recurrent.h"
 #include "tests/kernels/recurrent/recurrent_steps.h"
+#include "tests/kernels/recurrent/recurrent_target.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
 
 using test::Batch;
+using test::run_steps;
 using testing_support::error_message;
 
 struct Shape {
   int64_t heads, groups, head_dim, state_dim;
 };
-constexpr Shape kShapes[] = {{2, 1, 8, 16}, {4, 2, 5, 12}, {3, 3, 40, 7}};
+constexpr Shape kShapes[] = {{2, 1, 8, 16},  {4, 2, 5, 12},  {3, 3, 40, 7},
+                             {2, 1, 20, 64}, {4, 2, 5, 128}, {1, 1, 16, 256}};
 constexpr int64_t kSlots = 8;
 
 struct Layer {
@@ -68,27 +70,8 @@ struct Layer {
   float min_step = 0.0f, max_step = std::numeric_limits<float>::infinity();
 };
 
-void run_steps(const Layer& layer, std::span<const int32_t> ends, cpu::Isa isa) {
-  int32_t first = 0;
-  for (const int32_t end : ends) {
-    Batch batch;
-    batch.add(3, first, end - first);
-    const SelectiveScanArgs args = layer.args(batch, first, end - first);
-    Stream stream;
-    check(args, stream);
-    cpu::selective_scan(args, isa);
-    first = end;
-  }
-}
-
-class SelectiveScan : public testing::TestWithParam<cpu::Isa> {};
-INSTANTIATE_TEST_SUITE_P(, SelectiveScan,
-                         testing::ValuesIn(cpu::available_isas().begin(), cpu::available_isas().end()),
-                         [](const auto& isa) {
-                           std::string name(to_string(isa.param));
-                           std::erase(name, '-');
-                           return name;
-                         });
+using SelectiveScan = test::NeedsTarget;
+INSTANTIATE_TEST_SUITE_P(, SelectiveScan, testing::ValuesIn(test::f32_targets()), test::target_name);
 
 TEST(SelectiveScanReference, FollowsTheRecurrenceOfOneHead) {
   Layer layer({1, 1, 1, 2}, 2);
@@ -147,13 +130,13 @@ TEST_P(SelectiveScan, RestoresSavedStatesAndLeavesOtherSlotsUntouched) {
   Batch first;
   first.add(1, 0, 20);
   first.save_slots[6] = 6;  // after 7 tokens
-  cpu::selective_scan(layer.args(first, 0, 20), GetParam());
+  test::run(layer.args(first, 0, 20), GetParam());
   test::fill(layer.out, test::kNan);
   Batch second;
   second.add(0, 0, 1);  // padding
   second.add(2, 8, 12, 6);
   second.seqlen_kv[1] = 19;  // tokens 7 to 18
-  cpu::selective_scan(layer.args(second, 6, 13), GetParam());
+  test::run(layer.args(second, 6, 13), GetParam());
   EXPECT_TRUE(std::ranges::equal(layer.out.view().slice(0, 7, 19).span<float>(),
                                  whole.out.view().slice(0, 7, 19).span<float>()));
   for (const float x : layer.out.view()[6].span<float>()) EXPECT_EQ(x, 0.0f);
@@ -188,14 +171,111 @@ TEST_P(SelectiveScan, NormalizesGatedGroupsInEachOrder) {
                                  : gated[i] / std::sqrt(squares / 10.0 + 1e-5) *
                                        double{weight.as<float>()[static_cast<size_t>(group) * 10 + i]});
       }
-    cpu::grouped_gated_norm({.x = x,
-                             .gate = gates,
-                             .weight = order == GateOrder::kGateOnly ? TensorView() : weight.view(),
-                             .num_groups = groups,
-                             .eps = 1e-5f,
-                             .order = order},
-                            GetParam());
+    test::run(GroupedGatedNormArgs{.x = x,
+                                   .gate = gates,
+                                   .weight = order == GateOrder::kGateOnly ? TensorView() : weight.view(),
+                                   .num_groups = groups,
+                                   .eps = 1e-5f,
+                                   .order = order},
+              GetParam());
     for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(x.span<float>()[i], expected[i], 5e-6);
+  }
+}
+
+using SelectiveScanHalf = test::NeedsTarget;
+INSTANTIATE_TEST_SUITE_P(, SelectiveScanHalf, testing::ValuesIn(test::half_targets()), test::target_name);
+
+// Inputs of a layer, rounded to the target's activations.
+Layer half_layer(const Shape& shape, int64_t num_tokens, const test::Target& target) {
+  Layer layer(shape, num_tokens);
+  for (const TensorView& view : {layer.xbc.view(), layer.dt.view()}) test::round_elements(view, target);
+  return layer;
+}
+
+// Outputs have an error of 2^-9 from rounding to bf16; the chunk form rounds products and states as well.
+constexpr double kHalfTolerance = 1e-2;
+
+TEST_P(SelectiveScanHalf, AgreesWithTheReferenceForLengthsAroundChunks) {
+  for (const Shape& shape :
+       {Shape{2, 1, 64, 128}, {8, 8, 32, 64}, {4, 2, 80, 128}, {2, 1, 40, 256}, {2, 1, 8, 16}})
+    for (const int32_t num_tokens : {1, 2, 3, 16, 17, 63, 64, 65, 129, 300}) {
+      const Layer layer = half_layer(shape, num_tokens, GetParam()),
+                  expected = half_layer(shape, num_tokens, GetParam());
+      const int32_t all[] = {num_tokens};
+      run_steps(layer, all, GetParam());
+      Batch batch;
+      batch.add(test::kStepsRow, 0, num_tokens);
+      reference::selective_scan(expected.args(batch, 0, num_tokens));
+      EXPECT_LE(test::relative_error(layer.out, expected.out), kHalfTolerance)
+          << shape.head_dim << " x " << shape.state_dim << ", " << num_tokens << " tokens";
+      EXPECT_LE(
+          test::relative_error(layer.state.view()[test::kStepsRow], expected.state.view()[test::kStepsRow]),
+          kHalfTolerance)
+          << shape.head_dim << " x " << shape.state_dim << ", " << num_tokens << " tokens";
+    }
+}
+
+TEST_P(SelectiveScanHalf, BatchesPromptsDecodedTokensAndPadding) {
+  const Shape shape{4, 2, 48, 128};
+  Batch batch;
+  batch.add(1, 0, 150);       // from zero; its slot holds NaN
+  batch.add(2, 40, 1);        // decode
+  batch.add(0, 0, 3);         // padding
+  batch.add(3, 100, 200, 5);  // from another slot, in the middle of a chunk
+  batch.add(4, 7, 16);
+  batch.save_slots.push_back(0);
+  // After a whole chunk, within one, and after the last token of a request.
+  for (const auto& [token, slot] : {std::pair{63, 6}, {100, 7}, {153, 8}, {199, 9}, {353, 10}})
+    batch.save_slots[static_cast<size_t>(token)] = slot;
+  const int64_t num_tokens = std::ssize(batch.save_slots);
+  const auto make_layer = [&] {
+    Layer layer = half_layer(shape, num_tokens, GetParam());
+    layer.state = Tensor::empty({12, shape.heads, shape.head_dim, shape.state_dim}, DType::kF32);
+    test::fill_random(layer.state, 9);
+    for (const int64_t slot : {0, 1, 11}) test::fill(layer.state.view()[slot], test::kNan);
+    return layer;
+  };
+  const Layer layer = make_layer(), expected = make_layer();
+  test::run(layer.args(batch, 0, num_tokens), GetParam());
+  reference::selective_scan(expected.args(batch, 0, num_tokens));
+  EXPECT_LE(test::relative_error(layer.out, expected.out), kHalfTolerance);
+  for (const int64_t token : {int64_t{151}, int64_t{153}, num_tokens - 1})
+    for (const float x : layer.out.view()[token].span<float>()) ASSERT_EQ(x, 0.0f) << "token " << token;
+  for (int64_t slot = 0; slot < 12; ++slot) {
+    const TensorView state = layer.state.view()[slot];
+    if (slot == 0 || slot == 11) {
+      for (const float x : state.span<float>()) ASSERT_TRUE(std::isnan(x)) << "slot " << slot;
+    } else {
+      EXPECT_LE(test::relative_error(state, expected.state.view()[slot]), kHalfTolerance) << "slot " << slot;
+    }
+  }
+}
+
+TEST_P(SelectiveScanHalf, NormalizesGatedGroups) {
+  for (const int64_t size : {8, 10, 512, 1040, 4096}) {
+    const int64_t tokens = 3, groups = 2;
+    Tensor x = Tensor::empty({tokens, groups * size}, DType::kF32),
+           expected = Tensor::empty({tokens, groups * size}, DType::kF32);
+    const Tensor gate = Tensor::empty({tokens, groups * size}, DType::kF32),
+                 weight = Tensor::empty({groups * size}, DType::kF32);
+    test::fill_random(gate, 2, -3.0f, 3.0f);
+    test::fill_random(weight, 3, 0.5f, 1.5f);
+    for (const GateOrder order : {GateOrder::kGateFirst, GateOrder::kNormFirst, GateOrder::kGateOnly}) {
+      test::fill_random(x, 1);
+      for (const TensorView& view : {x.view(), gate.view()}) test::round_elements(view, GetParam());
+      std::ranges::copy(x.span<float>(), expected.span<float>().begin());
+      const auto args = [&](const Tensor& rows) {
+        return GroupedGatedNormArgs{.x = rows,
+                                    .gate = gate,
+                                    .weight = order == GateOrder::kGateOnly ? TensorView() : weight.view(),
+                                    .num_groups = groups,
+                                    .order = order};
+      };
+      test::run(args(x), GetParam());
+      test::run(args(expected), test::f32_targets().front());
+      EXPECT_LE(test::relative_error(x, expected), 4e-3)
+          << size << " features, order " << static_cast<int>(order);
+    }
   }
 }
 

@@ -13,7 +13,7 @@ inline constexpr int64_t kMaxConvKernel = 8;
 // Largest number of inputs of one call.
 inline constexpr size_t kMaxConvInputs = 4;
 
-// Activations are f32 on the CPU.
+// Activations are f32 on the CPU, and all of one dtype on GPUs: f32, f16 or bf16.
 struct CausalConvArgs {
   // Channels of the convolution, one input after another: each [num_tokens, groups, width], last stride 1.
   // Several groups are channels that are not adjacent in memory.
@@ -28,8 +28,7 @@ struct CausalConvArgs {
 };
 
 // out[t][c] = act(bias[c] + sum over j of weight[c][j] * x[t - kernel + 1 + j][c]). Inputs before a request's
-// first token are 0. Throws Error(kInvalidArgument) for other shapes and strides, and Error(kUnsupported) on
-// a GPU.
+// first token are 0. Throws Error(kInvalidArgument) for other shapes and strides.
 void causal_conv(const CausalConvArgs& args, Stream& stream);
 void check(const CausalConvArgs& args, const Stream& stream);
 

@@ -12,6 +12,11 @@ attend_kernels(recurrent
   ISA
     "cpu/recurrent RecurrentKernels recurrent_kernels"
   CUDA
+    cuda/causal_conv.cc
     cuda/gated_delta.cc
+    cuda/selective_scan.cc
+    cuda/common/causal_conv_kernel.cu
     cuda/common/delta_step_kernel.cu
-    cuda/common/gated_norm_kernel.cu)
+    cuda/common/gated_norm_kernel.cu
+    cuda/common/grouped_gated_norm_kernel.cu
+    cuda/common/scan_step_kernel.cu)

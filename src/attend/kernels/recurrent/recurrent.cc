@@ -15,11 +15,6 @@
 namespace attend::kernels {
 namespace {
 
-void require_cpu(const Stream& stream, std::string_view operation) {
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, operation, " on ", stream.device, ": supported on CPUs only");
-}
-
 void require_contiguous_f32(std::string_view name, const TensorView& view, const Stream& stream) {
   require_dtype(name, view, DType::kF32);
   require_on(stream, name, view);
@@ -90,8 +85,8 @@ void check(const CausalConvArgs& args, const Stream& stream) {
 }
 
 void causal_conv(const CausalConvArgs& args, Stream& stream) {
-  require_cpu(stream, "causal_conv");
   check(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::causal_conv(args, stream);
   cpu::causal_conv(args, cpu::detect_isa());
 }
 
@@ -176,13 +171,12 @@ void check(const SelectiveScanArgs& args, const Stream& stream) {
 }
 
 void selective_scan(const SelectiveScanArgs& args, Stream& stream) {
-  require_cpu(stream, "selective_scan");
   check(args, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::selective_scan(args, stream);
   cpu::selective_scan(args, cpu::detect_isa());
 }
 
 void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
-  require_cpu(stream, "grouped_gated_norm");
   require_rank("x", args.x, 2);
   require_activation_on(stream, "x", args.x);
   require_shape("gate", args.gate, {args.x.shape[0], args.x.shape[1]});
@@ -190,9 +184,11 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
   if (args.order != GateOrder::kGateOnly) {
     require_shape("weight", args.weight, {args.x.shape[1]});
     require_weight("weight", args.weight);
+    require_on(stream, "weight", args.weight);
   }
   require(args.num_groups >= 1 && args.x.shape[1] % args.num_groups == 0, "num_groups ", args.num_groups,
           ": expected a divisor of ", args.x.shape[1], ", the features of x");
+  if (const OnGpu gpu(stream); gpu) return cuda::grouped_gated_norm(args, stream);
   cpu::grouped_gated_norm(args, cpu::detect_isa());
 }
 

@@ -8,8 +8,8 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// Activations are f32 on the CPU. Group j of b and c serves the heads j r to j r + r - 1, with r = num_heads
-// / num_groups.
+// Activations are f32 on the CPU, and all of one dtype on GPUs: f32, f16 or bf16. Group j of b and c serves
+// the heads j r to j r + r - 1, with r = num_heads / num_groups.
 struct SelectiveScanArgs {
   TensorView x;                  // [num_tokens, num_heads, head_dim], last stride 1
   TensorView b, c;               // [num_tokens, num_groups, state_dim], last stride 1
@@ -24,10 +24,10 @@ struct SelectiveScanArgs {
 
 // For each token and head: step = softplus(dt + dt_bias), bounded;
 //   h = exp(-exp(a_log) step) h + step x b^T;  out = h c + d x
-// On the CPU every token is a step of this recurrence, as in gated_delta_rule(), and has the same bits in any
-// batch and any division into steps.
+// Every token is a step of this recurrence, as in gated_delta_rule(), and has the same bits in any batch and
+// any division into steps.
 //
-// Throws Error(kInvalidArgument) for other shapes and strides, and Error(kUnsupported) on a GPU.
+// Throws Error(kInvalidArgument) for other shapes and strides.
 void selective_scan(const SelectiveScanArgs& args, Stream& stream);
 void check(const SelectiveScanArgs& args, const Stream& stream);
 

@@ -1,11 +1,16 @@
-// Recurrent layers on a GPU. Arguments are those checked by the functions of gated_delta.h.
+// Recurrent layers on a GPU. Arguments are those checked by the functions of the contracts.
 #pragma once
 
+#include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/gated_delta.h"
+#include "attend/kernels/recurrent/selective_scan.h"
 
 namespace attend::kernels::cuda {
 
+void causal_conv(const CausalConvArgs& args, Stream& stream);
 void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream);
 void gated_norm(const GatedNormArgs& args, Stream& stream);
+void selective_scan(const SelectiveScanArgs& args, Stream& stream);
+void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

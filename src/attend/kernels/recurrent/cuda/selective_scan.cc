@@ -1,0 +1,64 @@
+#include "attend/kernels/recurrent/selective_scan.h"
+
+#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/cuda/view_params.h"
+#include "attend/kernels/recurrent/cuda/common/scan_kernels.h"
+#include "attend/kernels/recurrent/cuda/recurrent.h"
+
+namespace attend::kernels::cuda {
+
+void selective_scan(const SelectiveScanArgs& args, Stream& stream) {
+  for (const auto& [name, view] : {std::pair<std::string_view, const TensorView*>{"x", &args.x},
+                                   {"b", &args.b},
+                                   {"c", &args.c},
+                                   {"dt", &args.dt}})
+    require_dtype(name, *view, args.out.dtype);
+  launch_scan_step({.x = token_rows(args.x),
+                    .b = token_rows(args.b),
+                    .c = token_rows(args.c),
+                    .out = out_rows(args.out),
+                    .dt = args.dt.data,
+                    .dt_stride = args.dt.strides[0],
+                    .a_log = args.a_log.as<const float>(),
+                    .d = args.d.as<const float>(),
+                    .dt_bias = args.dt_bias.as<const float>(),
+                    .state = args.state.as<float>(),
+                    .batch = step_batch(args.batch, args.out.shape[0]),
+                    .min_step = args.min_step,
+                    .max_step = args.max_step,
+                    .num_heads = static_cast<int32_t>(args.x.shape[1]),
+                    .heads_per_group = static_cast<int32_t>(args.x.shape[1] / args.b.shape[1]),
+                    .head_dim = static_cast<int32_t>(args.x.shape[2]),
+                    .state_dim = static_cast<int32_t>(args.b.shape[2]),
+                    .max_tokens = std::numeric_limits<int32_t>::max(),
+                    .element = to_element_type(args.out.dtype),
+                    .aligned = rows_aligned({&args.b, &args.c, &args.state})},
+                   stream.handle);
+}
+
+void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
+  constexpr int64_t kGroup = 8;  // elements per aligned access
+  const int64_t dim = args.x.shape[1] / args.num_groups;
+  if (args.x.num_elements() == 0) return;
+  const TensorView x = args.x.split(1, dim), gate = args.gate.split(1, dim);
+  const bool has_weight = args.order != GateOrder::kGateOnly;
+  const TensorView weight = has_weight ? args.weight.split(0, dim) : TensorView();
+  // The weight of a row is that of its group, in every token.
+  DeviceRows weight_rows = device_rows(has_weight ? weight.split(0, args.num_groups) : weight);
+  weight_rows.outer_stride = 0;
+  launch_grouped_gated_norm({.x = device_rows(x),
+                             .gate = device_rows(gate),
+                             .weight = weight_rows,
+                             .eps = args.eps,
+                             .num_rows = static_cast<int32_t>(args.x.shape[0] * args.num_groups),
+                             .dim = static_cast<int32_t>(dim),
+                             .order = args.order,
+                             .aligned = dim % kGroup == 0 && rows_aligned({&x, &gate, &weight})},
+                            stream.handle);
+}
+
+}  // namespace attend::kernels::cuda
