@@ -45,6 +45,7 @@ suites=(
   "engine_test=*gpu*:*Gpu*"
   "embedder_test=*Gpu*"
   "deterministic_test=*gpu*"
+  "recurrent_models_test=*gpu*"
   "tiny_model_test=*gpu*"
   "model_golden_test=*gpu*"
   cli_test

@@ -116,12 +116,16 @@ INSTANTIATE_TEST_SUITE_P(Heads, DeterministicGoldenModel,
                          testing::Combine(testing::Values("llama-gqa4-hd32", "llama-mqa24-hd16"),
                                           testing::Values(Device{}, kGpu)),
                          model_and_device);
-// The weights of the first two are stored in 16 bits; a GPU would compute in 16 bits. Recurrent layers run on
-// CPUs only.
+INSTANTIATE_TEST_SUITE_P(
+    Recurrent, GoldenModel,
+    testing::Combine(testing::Values("qwen3-next-grouped", "qwen3-5-nested", "qwen3-5-moe-fused",
+                                     "bamba-mamba2", "falcon-h1-gate-only", "nemotron-h-experts", "lfm2-moe"),
+                     testing::Values(Device{}, kGpu)),
+    model_and_device);
+// The weights are stored in 16 bits; a GPU would compute in 16 bits.
 INSTANTIATE_TEST_SUITE_P(OnCpu, GoldenModel,
                          testing::Combine(testing::Values("gpt-oss-defaults", "llama4-interleaved",
-                                                          "qwen3-next-grouped", "qwen3-next-some-dense",
-                                                          "qwen3-5-nested", "qwen3-5-moe-fused"),
+                                                          "qwen3-next-some-dense"),
                                           testing::Values(Device{})),
                          model_and_device);
 

@@ -60,6 +60,14 @@ TEST_F(GpuErrors, NameTheBytesOfAKvPoolThatDoesNotFit) {
   EXPECT_THAT(error_text(ErrorCode::kOutOfMemory), ContainsRegex(kNeededAndFree));
 }
 
+TEST_F(GpuErrors, NameTheBytesOfRecurrentStatesThatDoNotFit) {
+  config_.model_path = ATTEND_SOURCE_DIR "/tests/goldens/qwen3-5-text-tied";
+  config_.max_mamba_cache_size = 1'000'000'000;
+  EXPECT_THAT(error_text(ErrorCode::kOutOfMemory),
+              ContainsRegex("^device cuda:0: needed [0-9]+ bytes [(].*[)], [0-9]+ of them weights and [0-9]+ "
+                            "[(].*[)] recurrent states, free [0-9]+ [(].*[)]$"));
+}
+
 TEST_F(GpuErrors, NameTheBytesOfARequestsKvWhenMemFractionIsTooSmall) {
   config_.mem_fraction_static = 1e-9;
   EXPECT_THAT(error_text(ErrorCode::kOutOfMemory), ContainsRegex("needed [0-9]+ bytes.*free [0-9]+"));

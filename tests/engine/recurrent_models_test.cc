@@ -8,12 +8,15 @@
 #include <vector>
 
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
 using testing_support::error_message;
+using testing_support::kGpu;
 using Tokens = std::vector<int32_t>;
 
 constexpr int kPageSize = 8;
@@ -163,16 +166,27 @@ struct CachedCase {
   int interval = 0;       // 0: default
   int pool_tokens = 0;    // 0: default
   bool overlaps = false;
+  Device device = {};
+  DType dtype = DType::kF32;
 
   friend void PrintTo(const CachedCase& c, std::ostream* out) { *out << c.name; }
 };
 
 class CachedConversations : public testing::TestWithParam<CachedCase> {
  protected:
+  void SetUp() override {
+    if (GetParam().device == kGpu && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+  }
+
   EngineConfig config(bool caches) const {
     const CachedCase& c = GetParam();
     EngineConfig config = recurrent_config(caches, c.model);
     config.backend_options.page_size = c.page_size;
+    config.device = c.device;
+    config.dtype = c.dtype;
+    // On a GPU, the other engine replays graphs.
+    config.disable_cuda_graph = !caches;
     if (!caches) return config;
     config.chunked_prefill_size = c.chunk;
     config.state_snapshot_interval = c.interval;
@@ -260,7 +274,21 @@ const CachedCase kCachedCases[] = {
     {.name = "short_convolutions", .model = "lfm2-conv", .chunk = 24, .interval = 16},
     {.name = "experts", .model = "qwen3-next-grouped", .chunk = 40, .overlaps = true},
 };
+std::vector<CachedCase> on_gpu() {
+  std::vector<CachedCase> cases;
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (CachedCase c : kCachedCases) {
+      c.name += "_gpu_" + std::string(to_string(dtype));
+      c.device = kGpu;
+      c.dtype = dtype;
+      cases.push_back(c);
+    }
+  return cases;
+}
+
 INSTANTIATE_TEST_SUITE_P(, CachedConversations, testing::ValuesIn(kCachedCases),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(OnGpu, CachedConversations, testing::ValuesIn(on_gpu()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -389,6 +389,18 @@ INSTANTIATE_TEST_SUITE_P(Recurrent, RecurrentGoldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kRecurrentCases),
                                           testing::Values(16), testing::Values(kOnCpu)),
                          name_of);
+INSTANTIATE_TEST_SUITE_P(RecurrentOnGpu, Goldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kRecurrentCases),
+                                          testing::Values(64), testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(RecurrentDeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("triton"), testing::ValuesIn(kRecurrentCases),
+                                          testing::Values(16), testing::ValuesIn(kDeterministicOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(RecurrentOnGpu, RecurrentGoldens,
+                         testing::Combine(testing::Values("fa3"), testing::ValuesIn(kRecurrentCases),
+                                          testing::Values(16), testing::ValuesIn(kOnGpu)),
+                         name_of);
 INSTANTIATE_TEST_SUITE_P(VariantsOnGpu, Goldens,
                          testing::Combine(testing::Values("fa3"), testing::ValuesIn(kVariantCases),
                                           testing::Values(64), testing::ValuesIn(kOnGpu)),

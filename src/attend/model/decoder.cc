@@ -193,7 +193,8 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
                                 .seqlen_kv = batch.seqlen_kv,
                                 .cu_seqlen_q = batch.cu_seqlen_q,
                                 .load_slots = input.state_load_slots,
-                                .save_slots = input.state_save_slots}};
+                                .save_slots = input.state_save_slots,
+                                .batch_invariant = placement_.batch_invariant}};
   for (size_t i = 0; i < modules_.size(); ++i) {
     residual.expect(i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_);
     scratch.reset();

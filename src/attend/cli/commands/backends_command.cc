@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "attend/attention/unsupported_backends.h"
+#include "attend/backends/linear_backends.h"
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/cli/commands/commands.h"
@@ -25,6 +26,9 @@ std::string capabilities() {
   std::string lines;
   for (const BackendEntry& entry : backend_table())
     lines += fmt::format("{:<14} {}\n", entry.name, describe(entry));
+  lines += "Linear backends, which recurrent layers of hybrid models use:\n";
+  for (const LinearBackend& linear : kLinearBackends)
+    lines += fmt::format("{:<14} {}\n", linear.name, linear.summary);
   lines += "Backends of SGLang that attend does not have:\n";
   for (const UnsupportedBackend& foreign : unsupported_backends())
     lines += fmt::format("{:<21} {}\n", foreign.name, foreign.why);
@@ -76,10 +80,12 @@ std::string choice(const EngineConfig& config) {
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   if (const std::string weights = weights_line(info, engine.deterministic); !weights.empty())
     lines += weights + "\n";
-  if (info.state_bytes > 0)
+  if (info.state_bytes > 0) {
+    const LinearBackend& linear = linear_backend(info.device.type);
     lines += fmt::format(
-        "hybrid-linear pairing: attention layers by {}/{} (prefill/decode), recurrent layers by the {}\n",
-        resolution.prefill->name, resolution.decode->name, "recurrent CPU kernels");
+        "hybrid-linear pairing: attention layers by {}/{} (prefill/decode), recurrent layers by {} ({})\n",
+        resolution.prefill->name, resolution.decode->name, linear.name, linear.summary);
+  }
   for (const BackendEntry& entry : backend_table()) {
     std::string verdict;
     const auto add = [&](const std::string& text) { verdict += (verdict.empty() ? "" : "; ") + text; };

@@ -13,7 +13,9 @@
 #include "attend/engine/resolve/require_memory.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/kv/cache_spec.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/state_pool.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -32,6 +34,8 @@ constexpr int kDefaultMaxGraphSize = 256;
 constexpr int64_t kMaxPoolTokens = std::numeric_limits<int32_t>::max() - 1024;
 // Snapshots of recurrent states that a prefix cache needs at least.
 constexpr int kMinSnapshots = 8;
+// Largest share of a GPU's memory for the states of running requests, unless their number is given.
+constexpr double kMaxLiveStatesShare = 0.125;
 // Default share of the free memory for the KV pool.
 constexpr double kPoolMemoryShare = 0.5;
 
@@ -59,14 +63,9 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
-  if (model.has_states()) {
-    if (config.on_gpu())
-      fail(ErrorCode::kUnsupported, model.architecture, " has recurrent layers: device ", config.device,
-           " has no kernels for them; use device cpu");
-    if (config.speculation.algorithm)
-      fail(ErrorCode::kUnsupported, "speculative_algorithm: ", model.architecture,
-           " has recurrent layers, whose states cannot be restored after rejected drafts");
-  }
+  if (model.has_states() && config.speculation.algorithm)
+    fail(ErrorCode::kUnsupported, "speculative_algorithm: ", model.architecture,
+         " has recurrent layers, whose states cannot be restored after rejected drafts");
   require(std::isfinite(config.mamba_full_memory_ratio) && config.mamba_full_memory_ratio >= 0.0,
           "mamba_full_memory_ratio ", config.mamba_full_memory_ratio, ": at least 0");
   require(config.max_mamba_cache_size >= 0, "max_mamba_cache_size ", config.max_mamba_cache_size,
@@ -102,11 +101,23 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
          " chooses among at most ", kernels::kMaxSampledVocabOnGpu, " tokens");
 }
 
-BatchLimits choose_limits(const EngineConfig& config, const EngineInfo& info) {
+// Returns the default number of running requests of a GPU. Each has a recurrent state, which may be as large
+// as the K/V of thousands of tokens.
+int default_reqs_on_gpu(const EngineConfig& config, const ModelSpec& model) {
+  if (!model.has_states()) return kDefaultMaxRunningRequestsOnGpu;
+  const StatePool::Config states{.caches = state_caches(model.caches()),
+                                 .dtype = config.dtype.value_or(model.dtype)};
+  const double bytes =
+      kMaxLiveStatesShare * static_cast<double>(cuda::device_info(config.device).total_bytes);
+  const double affordable = bytes / static_cast<double>(std::max<size_t>(1, states.slot_bytes()));
+  return static_cast<int>(std::clamp(affordable, 1.0, 1.0 * kDefaultMaxRunningRequestsOnGpu));
+}
+
+BatchLimits choose_limits(const EngineConfig& config, const ModelSpec& model, const EngineInfo& info) {
   const SpeculativeOptions& speculation = info.speculation;
   BatchLimits limits;
   const int default_reqs = config.pooling    ? kDefaultPooledInputs
-                           : config.on_gpu() ? kDefaultMaxRunningRequestsOnGpu
+                           : config.on_gpu() ? default_reqs_on_gpu(config, model)
                                              : kDefaultMaxRunningRequests;
   limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
   // Every running request adds at least one token to a step.
@@ -121,9 +132,15 @@ BatchLimits choose_limits(const EngineConfig& config, const EngineInfo& info) {
   return limits;
 }
 
-// Returns the bytes that a GPU has for the KV pool in addition to the weights, which are not loaded yet.
-// Throws Error(kOutOfMemory) if a pool of two pages, or of the requested tokens, does not fit.
-double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double page_bytes, int page_size) {
+// Bytes of an engine's executors that are not part of the KV pool.
+struct FixedBytes {
+  double weights = 0.0;
+  double states = 0.0;  // recurrent states of the requested number of slots
+};
+
+// Returns the bytes that a GPU has for the KV pool in addition to the weights, which are not loaded yet, and
+// to states. Throws Error(kOutOfMemory) if a pool of two pages, or of the requested tokens, does not fit.
+double gpu_pool_bytes(const EngineConfig& config, const FixedBytes& fixed, double page_bytes, int page_size) {
   const auto free_bytes = static_cast<double>(available_bytes(config.device));
   const double total_bytes = static_cast<double>(cuda::device_info(config.device).total_bytes);
   const double reserved_bytes = (1.0 - config.mem_fraction_static) * total_bytes;
@@ -131,13 +148,16 @@ double gpu_pool_bytes(const EngineConfig& config, double weight_bytes, double pa
       config.max_total_tokens > 0
           ? page_bytes * (static_cast<double>(config.max_total_tokens) / page_size + 1.0)
           : 2.0 * page_bytes + reserved_bytes;
-  if (weight_bytes + needed_bytes > free_bytes)
-    fail(ErrorCode::kOutOfMemory, "device ", config.device, ": needed ",
-         static_cast<int64_t>(weight_bytes + needed_bytes), " bytes",
-         gigabytes_suffix(weight_bytes + needed_bytes), ", ", static_cast<int64_t>(weight_bytes),
-         gigabytes_suffix(weight_bytes), " of them weights, free ", static_cast<int64_t>(free_bytes),
-         gigabytes_suffix(free_bytes));
-  return free_bytes - weight_bytes - reserved_bytes;
+  const double all_bytes = fixed.weights + fixed.states + needed_bytes;
+  const auto text = [](double bytes, const char* unit = "") {
+    return std::to_string(static_cast<int64_t>(bytes)) + unit + gigabytes_suffix(bytes);
+  };
+  if (all_bytes > free_bytes)
+    fail(ErrorCode::kOutOfMemory, "device ", config.device, ": needed ", text(all_bytes, " bytes"), ", ",
+         text(fixed.weights), " of them weights",
+         fixed.states > 0.0 ? " and " + text(fixed.states) + " recurrent states" : "", ", free ",
+         text(free_bytes));
+  return free_bytes - fixed.weights - fixed.states - reserved_bytes;
 }
 
 template <class Count>
@@ -155,15 +175,16 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   const double page_bytes =
       sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.page_bytes(); });
   const double weight_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.weight_bytes; });
-  // Snapshots share the memory of the KV pool by their ratio.
+  // Unless the number of states is given, snapshots share the memory of the KV pool by their ratio.
   const double state_bytes = sum(executors, [](const ResolvedExecutor& one) { return one.info.state_bytes; });
-  const double live_bytes = state_bytes * (info.limits.max_reqs + 1);
-  const bool has_snapshots = state_bytes > 0.0 && info.prefix_cache && config.max_mamba_cache_size == 0;
-  const double host_bytes =
-      (kPoolMemoryShare * static_cast<double>(available_bytes(config.device)) - live_bytes) /
-      (has_snapshots ? 1.0 + config.mamba_full_memory_ratio : 1.0);
-  const double pool_bytes =
-      config.on_gpu() ? gpu_pool_bytes(config, weight_bytes, page_bytes, page_size) : host_bytes;
+  const bool shares = state_bytes > 0.0 && info.prefix_cache && config.max_mamba_cache_size == 0;
+  const int num_states =
+      info.prefix_cache ? std::max(info.limits.max_reqs, config.max_mamba_cache_size) : info.limits.max_reqs;
+  const FixedBytes fixed{.weights = weight_bytes, .states = state_bytes * (num_states + 1)};
+  const double both_bytes =
+      config.on_gpu() ? gpu_pool_bytes(config, fixed, page_bytes, page_size)
+                      : kPoolMemoryShare * static_cast<double>(available_bytes(config.device)) - fixed.states;
+  const double pool_bytes = both_bytes / (shares ? 1.0 + config.mamba_full_memory_ratio : 1.0);
   int64_t tokens = config.max_total_tokens;
   // The last page of each input may be partly filled.
   if (tokens == 0 && config.pooling)
@@ -283,7 +304,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu());
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
   info.speculation = choose_speculation(config);
-  info.limits = choose_limits(config, info);
+  info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
   std::vector<ResolvedExecutor> executors;
   executors.push_back(resolve_executor(config, model, std::move(checkpoint),
