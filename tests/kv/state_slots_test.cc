@@ -52,6 +52,35 @@ TEST(StateSlots, ColumnsNameTheSlotsOfAStep) {
   EXPECT_THAT(loads, ElementsAre(0, 0, 0));
 }
 
+TEST(StateSlots, AStepWithDraftsWritesNoStateOfARequestOrSnapshot) {
+  StateSlots slots(4, 3, 2);
+  EXPECT_EQ(slots.num_slots(), 9);
+  for (int slot = 4; slot < 7; ++slot) EXPECT_EQ(slots.allocate(), slot);
+  EXPECT_EQ(slots.allocate(), 0) << "the last slots belong to drafts";
+  EXPECT_NE(error_message(ErrorCode::kInternal, [&] { slots.free(7); }).find("state slot 7"),
+            std::string::npos);
+  slots.set_load(RequestRow(2), 8, 5);
+  slots.add_save(RequestRow(1), 5, 4);
+  slots.add_save(RequestRow(3), 8, 6);
+  // Row 3 computes tokens 7 and 8, row 1 token 4 and a draft, row 2 token 8 and two drafts.
+  const std::vector<RequestRow> rows = {RequestRow(3), RequestRow(1), RequestRow(2)};
+  const std::vector<int32_t> seqlen_kv = {9, 6, 11}, cu_seqlen_q = {0, 2, 4, 7}, num_drafts = {0, 1, 2};
+  const HostStep step{.request_rows = rows,
+                      .seqlen_kv = seqlen_kv,
+                      .cu_seqlen_q = cu_seqlen_q,
+                      .out_slots = {},
+                      .num_drafts = num_drafts};
+  std::vector<int32_t> row_slots(3, -7), loads(3, -7), saves(7, -7), tokens(7, -7);
+  StateRowColumn(slots).fill(step, row_slots);
+  StateLoadColumn(slots).fill(step, loads);
+  StateSaveColumn(slots).fill(step, saves);
+  VerifiedTokenColumn().fill(step, tokens);
+  EXPECT_THAT(row_slots, ElementsAre(3, 7, 8));
+  EXPECT_THAT(loads, ElementsAre(0, 1, 5));
+  EXPECT_THAT(saves, ElementsAre(6, 0, 0, 0, 0, 0, 0));
+  EXPECT_THAT(tokens, ElementsAre(2, 3, 4, 5, 6, 0, 0));
+}
+
 TEST(StatePool, LayersHaveTheirOwnShapes) {
   const StatePool::Config config{
       .caches = {{.kind = CacheKind::kState,

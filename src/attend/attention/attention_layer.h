@@ -70,8 +70,11 @@ struct BatchLimits {
   int64_t max_kv_tokens = 0;  // sum of seqlen_kv over a step; bounds partial results
   // Draft tokens among the new tokens of a step; each has its own row of logits.
   int max_draft_tokens = 0;
+  int max_draft_reqs = 0;  // requests of a step with drafts
 
   int max_logit_rows() const { return max_reqs + max_draft_tokens; }
+  // New tokens of requests with drafts: the drafts, and the token before the first one of each request.
+  int max_verified_tokens() const { return max_draft_tokens + max_draft_reqs; }
 };
 
 }  // namespace attend

@@ -285,9 +285,11 @@ void print_start(const EngineInfo& info) {
                          counted(info.swa_pool_slots / info.page_size, "page")));
   if (target.state_bytes > 0)
     log_info(fmt::format(
-        "recurrent states: {} and {} of {:.1f} MB each, {:.1f} MB{}",
-        counted(info.limits.max_reqs, "request"), counted(info.num_state_snapshots, "snapshot"),
-        static_cast<double>(target.state_bytes) / 1e6, static_cast<double>(target.state_pool_bytes) / 1e6,
+        "recurrent states: {}{} and {} of {:.1f} MB each, {:.1f} MB{}",
+        counted(info.limits.max_reqs, "request"),
+        info.limits.max_draft_reqs > 0 ? fmt::format(", {} for drafts", info.limits.max_draft_reqs) : "",
+        counted(info.num_state_snapshots, "snapshot"), static_cast<double>(target.state_bytes) / 1e6,
+        static_cast<double>(target.state_pool_bytes) / 1e6,
         info.num_state_snapshots == 0 ? ""
                                       : fmt::format("; a snapshot every {} of a prompt",
                                                     counted(info.state_snapshot_interval, "token"))));

@@ -93,7 +93,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   slots_ = make_allocator(info_.page_size, resolved.num_pages);
   window_slots_ = make_window_slots(resolved.executors.front().storage);
   if (model_spec_.has_states())
-    state_slots_ = std::make_unique<StateSlots>(rows_->num_rows(), info_.num_state_snapshots);
+    state_slots_ = std::make_unique<StateSlots>(rows_->num_rows(), info_.num_state_snapshots,
+                                                info_.limits.max_draft_reqs);
   executors_ =
       make_executors(std::move(resolved.executors),
                      {.rows = *rows_, .window_slots = window_slots_.get(), .state_slots = state_slots_.get()},
@@ -391,6 +392,7 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
     const auto step_end = step_start_ = Clock::now();
     outputs_->set_time(step_end);
     if (drafter_) accept_drafts(step, tokens);
+    if (state_slots_) keep_accepted_states(step);
     stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
     count(step, std::chrono::duration<double>(step_end - step_start).count());
     {
@@ -518,6 +520,25 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
           part.num_rejected() > 0 ? part.num_accepted + 1 : std::max(draft.limit, 2 * part.num_draft);
     draft.counts.add(part.num_draft, part.num_accepted);
     stats_.drafts.add(part.num_draft, part.num_accepted);
+  }
+}
+
+// Called before the requests advance, which drops entries of saved states.
+void Engine::keep_accepted_states(const ScheduledStep& step) {
+  VerifiedStates& verified = runner_->verified();
+  verified.clear();
+  for (const ScheduledRequest& part : step.requests) {
+    if (part.num_draft == 0) continue;
+    const Request* const request = part.request;
+    const int num_computed = request == nullptr ? 0 : request->num_computed;
+    const int num_accepted = request == nullptr ? 0 : part.num_new - part.num_rejected();
+    const RequestRow row = request == nullptr ? kPaddingRow : request->row;
+    verified.parts.push_back({.row = row,
+                              .num_computed = num_computed,
+                              .num_accepted = num_accepted,
+                              .num_rejected = part.num_new - num_accepted});
+    for (int i = 1; i <= part.num_new; ++i)
+      verified.save_slots.push_back(i <= num_accepted ? state_slots_->save_slot(row, num_computed + i) : 0);
   }
 }
 

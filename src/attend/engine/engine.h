@@ -185,6 +185,8 @@ class Engine {
   void draft(const ScheduledStep& step);
   // Accepts the drafted tokens that are equal to the sampled ones; `tokens` has one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
+  // Recurrent states: tells the next launch which tokens of the step remain.
+  void keep_accepted_states(const ScheduledStep& step);
   // Pools the hidden states of a request into its vector, and ends the request.
   void pool(Request& request, const TensorView& hidden_states, const OutputSink& sink);
   std::vector<int32_t> stop_token_ids(const SamplingParams& params) const;

@@ -20,6 +20,27 @@ struct ExecutorRequest {
   int num_new = 0;
   int prompt_len = 0;      // ModelInput::prompt_lens
   int num_logit_rows = 0;  // logits are computed for this number of last new tokens
+  int num_drafts = 0;      // the last new tokens that are drafts
+};
+
+// Outcome of the drafts of an earlier step, for models with recurrent states. Its requests with drafts are
+// listed in the order of that step, with all of their new tokens.
+struct VerifiedStates {
+  struct Part {
+    RequestRow row;        // kPaddingRow: the request ended during the step
+    int num_computed = 0;  // tokens before that step
+    int num_accepted = 0;  // new tokens that remain: at least one, unless the request ended
+    int num_rejected = 0;  // the other new tokens
+  };
+  std::vector<Part> parts;
+  // [num_tokens()]: snapshot slot that receives the state after the token; 0: none.
+  std::vector<int32_t> save_slots;
+
+  int num_tokens() const { return static_cast<int>(save_slots.size()); }
+  void clear() {
+    parts.clear();
+    save_slots.clear();
+  }
 };
 
 // The first `num_keys` keys of the first `num_reqs` requests have the same slots. num_keys is a multiple of
@@ -45,11 +66,18 @@ struct ExecutorBatch {
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.
   std::vector<kernels::SamplingRule> rules;
+  VerifiedStates verified;     // of the step before, if it had drafts; states are updated before the step
   SharedPrefix shared;         // decode steps
   bool prefix_ready = false;   // ForwardBatch::prefix_ready
   bool hidden_states = false;  // also returns the hidden states of all tokens
 
   int num_tokens() const { return static_cast<int>(token_ids.size()); }
+  // New tokens of requests with drafts.
+  int num_verified_tokens() const {
+    int count = 0;
+    for (const ExecutorRequest& request : requests) count += request.num_drafts > 0 ? request.num_new : 0;
+    return count;
+  }
 };
 
 // Results of a step, on the executor's stream. Valid until the next launch.

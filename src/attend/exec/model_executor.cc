@@ -51,6 +51,8 @@ void ModelExecutor::load(const LoadProgress& progress) {
   model_->prepare(limits());
   arrays_.emplace(limits(), tables_.rows, storage_->request_table(), storage_->columns(),
                   config_.has_prefix_info);
+  if (storage_->states().pool != nullptr && limits().max_draft_tokens > 0)
+    replay_arrays_.emplace(limits(), device());
   if (config_.logits)
     logits_ = Tensor::empty({limits().max_logit_rows(), spec().vocab_size}, DType::kF32, device());
   if (config_.hidden_states)
@@ -94,6 +96,9 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   // Graphs are recorded without shared keys.
   const bool padded = batch.mode == ForwardMode::kDecode && batch.shared.num_keys == 0;
   const int size = padded ? graphs_.padded_size(static_cast<int>(batch.requests.size())) : 0;
+  // The states are updated before the step overwrites the inputs of verified tokens.
+  if (batch.verified.num_tokens() > 0) queue_replay(batch.verified);
+  num_verified_tokens_ = batch.num_verified_tokens();
   {
     const TraceSpan span(trace_, "inputs");
     arrays_->build(batch, stream_, size);
@@ -141,7 +146,19 @@ void ModelExecutor::queue_model() {
   input.states = states.pool;
   input.state_load_slots = states.load_slots;
   input.state_save_slots = states.save_slots;
+  input.state_rows = states.rows;
+  input.verified_tokens = states.verified_tokens.first(
+      states.verified_tokens.empty() ? 0 : static_cast<size_t>(num_verified_tokens_));
   model_->forward(input, batch, *attention_, logits, stream_);
+}
+
+void ModelExecutor::queue_replay(const VerifiedStates& verified) {
+  ensure(replay_arrays_.has_value() && verified.num_tokens() == num_verified_tokens_, "replay of ",
+         verified.num_tokens(), " tokens: the last launch verified ", num_verified_tokens_);
+  model_->replay({.states = *storage_->states().pool,
+                  .batch = replay_arrays_->build(verified, stream_),
+                  .num_tokens = verified.num_tokens()},
+                 stream_);
 }
 
 TensorView ModelExecutor::compute_logits(int first_token, int num_tokens) {

@@ -11,6 +11,7 @@
 #include "attend/exec/executor_config.h"
 #include "attend/exec/executor_info.h"
 #include "attend/exec/graph_runner.h"
+#include "attend/exec/replay_arrays.h"
 #include "attend/exec/step_arrays.h"
 #include "attend/exec/step_trace.h"
 #include "attend/kv/first_page_warmup.h"
@@ -60,6 +61,8 @@ class ModelExecutor final : public Executor {
   // Computes logits and hidden states from the step's arrays: kernel launches only. Graphs record this.
   void queue_model();
   void queue_late_token_ids(const ExecutorBatch& batch);
+  // Steps recurrent states through the accepted tokens of the last launch.
+  void queue_replay(const VerifiedStates& verified);
 
   ExecutorConfig config_;
   CacheTables tables_;
@@ -73,6 +76,8 @@ class ModelExecutor final : public Executor {
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;
   std::optional<StepArrays> arrays_;
+  std::optional<ReplayArrays> replay_arrays_;  // engines with speculation and recurrent states
+  int num_verified_tokens_ = 0;                // of the last launch
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
   Tensor hidden_states_;  // [max_tokens, hidden_size]; empty unless batches may request hidden states

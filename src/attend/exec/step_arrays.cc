@@ -57,7 +57,9 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens)
                     .num_bytes +
                 column_bytes(columns, limits.max_reqs, limits.max_tokens),
-            request_table.device) {}
+            request_table.device) {
+  num_drafts_.reserve(static_cast<size_t>(limits.max_reqs));
+}
 
 void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_reqs) {
   const auto num_reqs = static_cast<int>(step.requests.size());
@@ -93,6 +95,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
          step.token_ids.size(), " tokens and ", step.rules.size(), " rows of logits whose requests have ",
          counts.num_tokens - num_padding, " and ", counts.num_logit_rows - num_padding);
   if (step.shared.num_keys > 0) add_shared(arrays, step);
+  set_num_drafts(step);
   ring_.upload(add_columns(arrays, all_reqs, all_tokens), stream);
   view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, max_seqlen_q,
               counts);
@@ -107,7 +110,8 @@ size_t StepArrays::add_columns(const Arrays& arrays, int num_reqs, int num_token
   const HostStep step{.request_rows = {arrays.request_rows, reqs},
                       .seqlen_kv = {arrays.seqlen_kv, reqs},
                       .cu_seqlen_q = {arrays.cu_seqlen_q, reqs + 1},
-                      .out_slots = {arrays.out_slots, tokens}};
+                      .out_slots = {arrays.out_slots, tokens},
+                      .num_drafts = num_drafts_};
   int32_t* entries = arrays.columns;
   for (const StepColumn* column : columns_) {
     const size_t count = num_entries(*column, num_reqs, num_tokens);
@@ -130,6 +134,13 @@ void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
     arrays.suffix_offsets[i] = static_cast<int32_t>(
         step.requests[static_cast<size_t>(i)].row.value * request_table_.strides[0] + skipped);
   }
+}
+
+// Steps with drafts are not padded.
+void StepArrays::set_num_drafts(const ExecutorBatch& step) {
+  num_drafts_.clear();
+  if (std::ranges::all_of(step.requests, [](const auto& request) { return request.num_drafts == 0; })) return;
+  for (const ExecutorRequest& request : step.requests) num_drafts_.push_back(request.num_drafts);
 }
 
 void StepArrays::add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request,

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <vector>
 
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/forward_batch.h"
@@ -59,6 +60,7 @@ class StepArrays {
   void add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request, Counts& counts);
   void add_padding(const Arrays& arrays, int request_idx, Counts& counts);
   void add_shared(const Arrays& arrays, const ExecutorBatch& step);
+  void set_num_drafts(const ExecutorBatch& step);
   void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
                    const Counts& counts);
 
@@ -69,6 +71,7 @@ class StepArrays {
   const TensorView request_table_;
   const std::span<StepColumn* const> columns_;
   bool has_prefix_info_;
+  std::vector<int32_t> num_drafts_;  // HostStep::num_drafts
   StagingRing ring_;
   ForwardBatch batch_;
   ModelInput model_input_;

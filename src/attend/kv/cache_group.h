@@ -20,9 +20,9 @@
 //     snapshot instead of the row's state. grow() chooses the positions of the coming step at which the
 //     kernel saves snapshots: where the prompt leaves what is cached (the fork), and before the end of the
 //     prompt. grid() is the kernel's chunk size, so that steps and snapshots end at its multiples and a
-//     restored snapshot gives the same bits. snapshot() assigns accepted snapshots to pages. rewind()
-//     restores the last committed state, from which the accepted tokens are replayed, and has nothing to
-//     restore for tokens that were never computed.
+//     restored snapshot gives the same bits. snapshot() assigns accepted snapshots to pages. rewind() drops
+//     the snapshots of rejected drafts. It has no state to restore: a step with drafts leaves the row's state
+//     unchanged, and the next launch steps it through the accepted tokens.
 //   - Cross attention: K/V of one encoder input per row, written before the row's first step. The salt of the
 //     prefix cache contains the input's hash, so match() returns the whole prefix. grow(), advance() and
 //     rewind() do nothing, and release() frees the row's K/V.
@@ -139,8 +139,7 @@ struct StateGroupOptions {
 
 // Makes the group of layers with recurrent states: one state per row, and snapshots of positions. It saves
 // the last state at which the same prompt can resume, the state at the fork where a prompt leaves what is
-// cached, and those at intervals. Snapshots that a page owns are dropped in the order of last use. Rejected
-// drafts cannot be rewound.
+// cached, and those at intervals. Snapshots that a page owns are dropped in the order of last use.
 std::unique_ptr<CacheGroup> make_state_group(const ReqToTokenPool& rows, StateSlots& slots,
                                              const StateGroupOptions& options);
 

@@ -14,15 +14,23 @@ namespace attend {
 // snapshots while it computes: the request's first token after a restored position reads the snapshot's slot,
 // and the token before a saved position also writes one.
 //
+// A step that verifies drafts changes neither the request's slot nor snapshots. Its last state is written to
+// a slot that is never read, one of the last slots. When the number of accepted drafts is known, the next
+// launch steps the state through the tokens again, without the rejected ones (VerifiedStates).
+//
 // Not thread-safe: the engine's owner thread calls it.
 class StateSlots {
  public:
-  // `num_rows`: rows of the ReqToTokenPool, including the padding row.
-  StateSlots(int num_rows, int num_snapshots);
+  // `num_rows`: rows of the ReqToTokenPool, including the padding row. `max_draft_reqs`: requests of a step
+  // with drafts.
+  StateSlots(int num_rows, int num_snapshots, int max_draft_reqs = 0);
 
   int num_rows() const { return num_rows_; }
   int num_snapshots() const { return num_snapshots_; }
-  int num_slots() const { return num_rows_ + num_snapshots_; }
+  int max_draft_reqs() const { return max_draft_reqs_; }
+  int num_slots() const { return num_rows_ + num_snapshots_ + max_draft_reqs_; }
+  // Slot that the step's request number `i` with drafts writes.
+  int draft_slot(int i) const { return num_rows_ + num_snapshots_ + i; }
   int num_free() const { return static_cast<int>(free_.size()); }
 
   // Slots of snapshots. allocate() returns 0 if all are in use.
@@ -57,15 +65,23 @@ class StateSlots {
   Row& of(RequestRow row) { return rows_.at(static_cast<size_t>(row.value)); }
   const Row& of(RequestRow row) const { return rows_.at(static_cast<size_t>(row.value)); }
 
-  int num_rows_, num_snapshots_;
+  int num_rows_, num_snapshots_, max_draft_reqs_;
   std::vector<int> free_;
   std::vector<Row> rows_;
 };
 
-// Columns of the steps: RecurrentBatch::load_slots and save_slots.
+// Columns of the steps: rows, load_slots and save_slots of RecurrentBatch. `slots` must outlive them.
+class StateRowColumn final : public StepColumn {
+ public:
+  explicit StateRowColumn(const StateSlots& slots) : StepColumn(Length::kRequests), slots_(slots) {}
+  void fill(const HostStep& step, View<int32_t> entries) const override;
+
+ private:
+  const StateSlots& slots_;
+};
+
 class StateLoadColumn final : public StepColumn {
  public:
-  // `slots` must outlive this object.
   explicit StateLoadColumn(const StateSlots& slots) : StepColumn(Length::kRequests), slots_(slots) {}
   void fill(const HostStep& step, View<int32_t> entries) const override;
 
@@ -80,6 +96,13 @@ class StateSaveColumn final : public StepColumn {
 
  private:
   const StateSlots& slots_;
+};
+
+// Tokens of requests with drafts, in ascending order; the other entries are 0.
+class VerifiedTokenColumn final : public StepColumn {
+ public:
+  VerifiedTokenColumn() : StepColumn(Length::kTokens) {}
+  void fill(const HostStep& step, View<int32_t> entries) const override;
 };
 
 }  // namespace attend

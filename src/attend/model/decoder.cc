@@ -79,8 +79,11 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
       .partial_squares = padded_bytes(
           kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
       .scratch = 0.0,
-      .workspace = 0.0};
+      .workspace = 0.0,
+      .kept = 0.0};
   for (const auto& module : modules_) {
+    sizes.kept += static_cast<double>(Arena::padded_bytes(
+        static_cast<size_t>(limits.max_verified_tokens() * module->kept_width()) * element_bytes));
     double bytes = 0.0;
     for (const int64_t width : module->scratch_widths()) bytes += padded_bytes(width, element_bytes);
     sizes.scratch = std::max(sizes.scratch, bytes);
@@ -97,7 +100,7 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
 
 double DecoderModel::prepared_bytes(const BatchLimits& limits) {
   const Sizes bytes = sizes(limits);
-  double total = 3.0 * bytes.stream + bytes.partial_squares + bytes.scratch + bytes.workspace;
+  double total = bytes.sum();
   for (const RopeConfig& rope : spec_.ropes)
     total += RopeTable::num_bytes(rope, num_positions(limits), limits.max_tokens);
   return total;
@@ -108,9 +111,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
           " tokens per step and ", limits.max_kv_tokens, " of K/V: a model requires at least 1 of each");
   const Sizes bytes = sizes(limits);
   const Device device = placement_.device;
-  arena_.emplace(
-      static_cast<size_t>(3.0 * bytes.stream + bytes.partial_squares + bytes.scratch + bytes.workspace),
-      "activations", device);
+  arena_.emplace(static_cast<size_t>(bytes.sum()), "activations", device);
   const auto rows = [&] {
     return arena_->allocate({limits.max_tokens, spec_.hidden_size}, placement_.dtype).view();
   };
@@ -126,6 +127,13 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   if (bytes.workspace > 0.0) {
     const TensorView workspace = memory(bytes.workspace);
     workspace_ = {static_cast<std::byte*>(workspace.data), workspace.num_bytes()};
+  }
+  kept_.clear();
+  for (const auto& module : modules_) {
+    const int64_t width = limits.max_verified_tokens() > 0 ? module->kept_width() : 0;
+    kept_.push_back(width == 0
+                        ? TensorView()
+                        : arena_->allocate({limits.max_verified_tokens(), width}, placement_.dtype).view());
   }
   limits_ = limits;
   ropes_.clear();
@@ -189,18 +197,38 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
                   .scratch = scratch,
                   .context = operations,
                   .states = input.states,
-                  .recurrent = {.rows = raw(batch.request_rows),
+                  .recurrent = {.rows = input.state_rows.empty() ? raw(batch.request_rows) : input.state_rows,
                                 .seqlen_kv = batch.seqlen_kv,
                                 .cu_seqlen_q = batch.cu_seqlen_q,
                                 .load_slots = input.state_load_slots,
                                 .save_slots = input.state_save_slots,
-                                .batch_invariant = placement_.batch_invariant}};
+                                .batch_invariant = placement_.batch_invariant},
+                  .verified_tokens = input.verified_tokens};
   for (size_t i = 0; i < modules_.size(); ++i) {
     residual.expect(i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_);
     scratch.reset();
+    step.kept = kept_[i];
     modules_[i]->forward(step);
   }
   if (!input.logit_rows.empty()) head(input.logit_rows, logits, stream);
+}
+
+void DecoderModel::replay(const StateReplay& replay, Stream& stream) {
+  ensure(replay.num_tokens <= limits_.max_verified_tokens(), "replay of ", replay.num_tokens,
+         " tokens: at most ", limits_.max_verified_tokens(), " are kept");
+  Scratch scratch(scratch_, replay.num_tokens, limits_.max_tokens, placement_.dtype);
+  kernels::RecurrentBatch batch = replay.batch;
+  batch.batch_invariant = placement_.batch_invariant;
+  for (size_t i = 0; i < modules_.size(); ++i) {
+    if (kept_[i].empty()) continue;
+    scratch.reset();
+    ReplayStep step{.kept = kept_[i].slice(0, 0, replay.num_tokens),
+                    .scratch = scratch,
+                    .stream = stream,
+                    .states = replay.states,
+                    .batch = batch};
+    modules_[i]->replay(step);
+  }
 }
 
 void DecoderModel::head(View<const int32_t> rows, const TensorView& logits, Stream& stream) {

@@ -29,6 +29,7 @@ class DecoderModel : public LoadableModel {
   void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                const TensorView& logits, Stream& stream) override;
   void head(View<const int32_t> rows, const TensorView& logits, Stream& stream) override;
+  void replay(const StateReplay& replay, Stream& stream) override;
   void hidden(const TensorView& out, Stream& stream) override;
   void check_weights() const override;
   size_t weight_bytes() const override { return weights_.num_bytes; }
@@ -45,6 +46,9 @@ class DecoderModel : public LoadableModel {
     double partial_squares;
     double scratch;  // largest of all modules
     double workspace;
+    double kept;  // inputs of all recurrent layers for verified tokens
+
+    double sum() const { return 3.0 * stream + partial_squares + scratch + workspace + kept; }
   };
   Sizes sizes(const BatchLimits& limits);
   int num_positions(const BatchLimits& limits) const;
@@ -72,6 +76,7 @@ class DecoderModel : public LoadableModel {
   kernels::Residual::Memory stream_memory_;
   std::optional<kernels::Residual> residual_;  // stream of the last forward()
   TensorView scratch_;
+  std::vector<TensorView> kept_;  // of each module: ModuleStep::kept
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;
   std::vector<RopeRows> rope_rows_;  // rows of the step, one entry per rope set

@@ -11,6 +11,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/kernels/recurrent/recurrent_batch.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/state_pool.h"
 #include "attend/model/config/model_spec.h"
@@ -34,6 +35,18 @@ struct ModelInput {
   // Recurrent states; null: the model has none. Slots are as in kernels::RecurrentBatch.
   const StatePool* states = nullptr;
   View<const int32_t> state_load_slots = {}, state_save_slots = {};
+  // RecurrentBatch::rows; empty: the request rows.
+  View<const int32_t> state_rows = {};
+  // Tokens of requests with drafts, ascending. Their inputs of recurrent layers are kept for replay().
+  View<const int32_t> verified_tokens = {};
+};
+
+// Steps of recurrent states through the tokens of ModelInput::verified_tokens, in their order. Rejected ones
+// belong to padding requests.
+struct StateReplay {
+  const StatePool& states;
+  kernels::RecurrentBatch batch;  // of these tokens
+  int num_tokens = 0;
 };
 
 // Used by one thread. forward() allocates nothing: activations are in memory that prepare() allocates.
@@ -49,6 +62,8 @@ class Model {
   // Computes logits of further tokens of the last forward(), which must not be a graph replay. `rows`:
   // ascending tokens, on the device. logits: f32 [rows.size(), vocab_size].
   virtual void head(View<const int32_t> rows, const TensorView& logits, Stream& stream) = 0;
+  // Updates the recurrent states after the verification of the last forward() with verified_tokens.
+  virtual void replay(const StateReplay& replay, Stream& stream) = 0;
   // Writes the hidden states of all tokens of the last forward(), after the final norm, in the dtype of
   // activations: [num_tokens, hidden_size].
   virtual void hidden(const TensorView& out, Stream& stream) = 0;

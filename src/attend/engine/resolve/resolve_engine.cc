@@ -63,9 +63,6 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
-  if (model.has_states() && config.speculation.algorithm)
-    fail(ErrorCode::kUnsupported, "speculative_algorithm: ", model.architecture,
-         " has recurrent layers, whose states cannot be restored after rejected drafts");
   require(std::isfinite(config.mamba_full_memory_ratio) && config.mamba_full_memory_ratio >= 0.0,
           "mamba_full_memory_ratio ", config.mamba_full_memory_ratio, ": at least 0");
   require(config.max_mamba_cache_size >= 0, "max_mamba_cache_size ", config.max_mamba_cache_size,
@@ -126,9 +123,10 @@ BatchLimits choose_limits(const EngineConfig& config, const ModelSpec& model, co
                                               : kDefaultChunk;
   limits.max_tokens = std::max(config.chunked_prefill_size > 0 ? config.chunked_prefill_size : default_chunk,
                                limits.max_reqs);
-  if (speculation.algorithm)
-    limits.max_draft_tokens =
-        std::min(limits.max_reqs, speculation.disable_by_batch_size) * (speculation.num_draft_tokens - 1);
+  if (speculation.algorithm) {
+    limits.max_draft_reqs = std::min(limits.max_reqs, speculation.disable_by_batch_size);
+    limits.max_draft_tokens = limits.max_draft_reqs * (speculation.num_draft_tokens - 1);
+  }
   return limits;
 }
 
@@ -180,7 +178,8 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
   const bool shares = state_bytes > 0.0 && info.prefix_cache && config.max_mamba_cache_size == 0;
   const int num_states =
       info.prefix_cache ? std::max(info.limits.max_reqs, config.max_mamba_cache_size) : info.limits.max_reqs;
-  const FixedBytes fixed{.weights = weight_bytes, .states = state_bytes * (num_states + 1)};
+  const FixedBytes fixed{.weights = weight_bytes,
+                         .states = state_bytes * (num_states + 1 + info.limits.max_draft_reqs)};
   const double both_bytes =
       config.on_gpu() ? gpu_pool_bytes(config, fixed, page_bytes, page_size)
                       : kPoolMemoryShare * static_cast<double>(available_bytes(config.device)) - fixed.states;
@@ -324,8 +323,9 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
       config.max_kv_tokens > 0 ? std::min(config.max_kv_tokens, most_kv_tokens) : info.pool_slots;
   info.num_state_snapshots = choose_num_snapshots(config, info, executors, num_pages - 1);
   info.state_snapshot_interval = choose_snapshot_interval(config, info, executors.front().info);
-  const PoolSizes pools{.num_pages = num_pages,
-                        .num_states = info.limits.max_reqs + 1 + info.num_state_snapshots};
+  const PoolSizes pools{
+      .num_pages = num_pages,
+      .num_states = info.limits.max_reqs + 1 + info.num_state_snapshots + info.limits.max_draft_reqs};
   for (ResolvedExecutor& executor : executors) set_pool_size(executor, pools, info.limits.max_kv_tokens);
   info.swa_pool_slots = std::max(0, executors.front().config.storage.num_window_pages() - 1) * info.page_size;
   check_memory(config, info, executors);

@@ -31,7 +31,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
 
 struct PoolSizes {
   int num_pages = 0;   // of the KV pool, including the padding page
-  int num_states = 0;  // of recurrent layers: the padding state, those of requests, and snapshots
+  int num_states = 0;  // of recurrent layers: the padding state, those of requests, snapshots and drafts
 };
 // Sets the sizes of the pools, and of workspaces for `max_kv_tokens` keys per step.
 void set_pool_size(ResolvedExecutor& executor, const PoolSizes& sizes, int64_t max_kv_tokens);

@@ -1,5 +1,7 @@
 #include "attend/engine/step/step_batch.h"
 
+#include <utility>
+
 #include "attend/base/error.h"
 
 namespace attend {
@@ -22,6 +24,8 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.token_types.clear();
   batch_.late_token_ids.clear();
   batch_.rules.clear();
+  batch_.verified.clear();
+  std::swap(batch_.verified, verified_);
   batch_.shared = shared;
   batch_.prefix_ready = step.prefix_ready;
   batch_.hidden_states = false;
@@ -49,7 +53,8 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
                              .num_computed = request.num_computed,
                              .num_new = part.num_new,
                              .prompt_len = request.num_prompt,
-                             .num_logit_rows = num_rows});
+                             .num_logit_rows = num_rows,
+                             .num_drafts = part.num_draft});
   for (int i = 0; i < num_rows; ++i) {
     batch_.rules.push_back(request.sampling_rule());
     batch_.rules.back().step += static_cast<uint64_t>(waits ? 1 : i);

@@ -21,6 +21,8 @@ class StepBatch {
                              const TensorView& tokens_before = {});
 
   const ExecutorBatch& batch() const { return batch_; }
+  // Outcome of drafts that the next build() adds to its batch.
+  VerifiedStates& verified() { return verified_; }
   // Index of the request that samples from each row of logits. A request with a draft has several adjacent
   // rows.
   View<const int32_t> sampling_requests() const { return sampling_requests_; }
@@ -31,6 +33,7 @@ class StepBatch {
   void add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before);
 
   ExecutorBatch batch_;
+  VerifiedStates verified_;
   std::vector<int32_t> sampling_requests_;
 };
 

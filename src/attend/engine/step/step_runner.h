@@ -41,6 +41,8 @@ class StepRunner {
     launch(step);
     return wait(step);
   }
+  // Outcome of drafts for the next launch().
+  VerifiedStates& verified() { return batch_.verified(); }
   // Number of keys of the last launched step that several requests share and that were attended to once.
   int num_shared_keys() const { return batch_.batch().shared.num_keys; }
   // Duration of the last completed step: from its launch, or from the completion of the previous step if that

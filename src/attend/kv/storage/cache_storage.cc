@@ -25,11 +25,20 @@ CacheStorage::CacheStorage(const CacheStorageConfig& config, const CacheTables& 
   states_.emplace(config.states);
   columns_.push_back(&state_loads_.emplace(*tables.state_slots));
   columns_.push_back(&state_saves_.emplace(*tables.state_slots));
+  if (tables.state_slots->max_draft_reqs() == 0) return;
+  columns_.push_back(&state_rows_.emplace(*tables.state_slots));
+  columns_.push_back(&verified_tokens_.emplace());
 }
 
 StepStates CacheStorage::states() const {
   if (!states_) return {};
-  return {.pool = &*states_, .load_slots = state_loads_->entries(), .save_slots = state_saves_->entries()};
+  StepStates states{
+      .pool = &*states_, .load_slots = state_loads_->entries(), .save_slots = state_saves_->entries()};
+  if (state_rows_) {
+    states.rows = state_rows_->entries();
+    states.verified_tokens = verified_tokens_->entries();
+  }
+  return states;
 }
 
 void CacheStorage::upload_changes(Stream& stream) {

@@ -27,6 +27,9 @@ struct CacheTables {
 struct StepStates {
   const StatePool* pool = nullptr;             // null: the model has no recurrent states
   View<const int32_t> load_slots, save_slots;  // as in kernels::RecurrentBatch
+  // Engines with speculation: RecurrentBatch::rows, and the tokens of requests with drafts, followed by
+  // zeros.
+  View<const int32_t> rows = {}, verified_tokens = {};
 };
 
 // Makes the window slots of executors with a pool of this config; null unless the pool has a window half.
@@ -62,6 +65,8 @@ class CacheStorage {
   std::optional<StatePool> states_;
   std::optional<StateLoadColumn> state_loads_;
   std::optional<StateSaveColumn> state_saves_;
+  std::optional<StateRowColumn> state_rows_;            // engines with speculation
+  std::optional<VerifiedTokenColumn> verified_tokens_;  // engines with speculation
   std::vector<StepColumn*> columns_;
 };
 

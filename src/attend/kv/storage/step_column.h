@@ -15,7 +15,13 @@ struct HostStep {
   View<const int32_t> seqlen_kv;        // [num_reqs], with the step's new tokens
   View<const int32_t> cu_seqlen_q;      // [num_reqs + 1]
   View<const TokenSlot> out_slots;      // [num_tokens]; kNoSlot: not stored
+  View<const int32_t> num_drafts = {};  // [num_reqs] drafts among the new tokens; empty: none
 };
+
+// Returns whether the step verifies drafts of request r.
+inline bool verifies(const HostStep& step, size_t r) {
+  return !step.num_drafts.empty() && step.num_drafts[r] > 0;
+}
 
 // int32 array with one entry per request or new token of a step. It is uploaded with the step's other arrays,
 // to the same address in all steps of one padded size, as graphs require.

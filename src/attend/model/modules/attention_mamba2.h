@@ -23,6 +23,8 @@ class AttentionMamba2Module : public Module {
   // Both modules have the same norm, with different factors.
   const kernels::Norm& input_norm() const override { return mamba_.input_norm(); }
   void forward(ModuleStep& step) const override;
+  int64_t kept_width() const override { return mamba_.kept_width(); }
+  void replay(ReplayStep& step) const override { mamba_.replay(step); }
 
  private:
   AttentionModule attention_;

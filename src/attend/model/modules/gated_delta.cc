@@ -80,28 +80,22 @@ GatedDeltaModule::Projections GatedDeltaModule::projections(const TensorView& pr
   return parts;
 }
 
-void GatedDeltaModule::forward(ModuleStep& step) const {
-  const TensorView projected = step.scratch.take(projected_features());
-  const TensorView convolved = step.scratch.take(spec_.conv_channels());
-  const TensorView out = step.scratch.take(spec_.v_features());
-  const LayerState& state = step.states->layer(state_layer_);
-  Stream& stream = step.context.stream;
-
-  kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
-  const Projections parts = projections(projected);
+void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
+                           const kernels::RecurrentBatch& batch, const TensorView& convolved,
+                           const TensorView& out, Stream& stream) const {
+  const LayerState& state = states.layer(state_layer_);
   const std::array<TensorView, 3> conv_inputs = {parts.q, parts.k, parts.v};
   kernels::causal_conv({.inputs = conv_inputs,
                         .weight = conv_,
                         .bias = {},
                         .state = state.conv,
                         .out = convolved,
-                        .batch = step.recurrent},
+                        .batch = batch},
                        stream);
   const int64_t q = spec_.q_features();
   const auto heads = [&](int64_t begin, int64_t end, int64_t head_dim) {
     return convolved.slice(1, begin, end).split(1, head_dim);
   };
-  const TensorView out_heads = out.split(1, spec_.head_dim_v);
   kernels::gated_delta_rule({.q = heads(0, q, spec_.head_dim_k),
                              .k = heads(q, 2 * q, spec_.head_dim_k),
                              .v = heads(2 * q, spec_.conv_channels(), spec_.head_dim_v),
@@ -110,12 +104,32 @@ void GatedDeltaModule::forward(ModuleStep& step) const {
                              .a_log = a_log_,
                              .dt_bias = dt_bias_,
                              .state = state.recurrent,
-                             .out = out_heads,
-                             .batch = step.recurrent},
+                             .out = out.split(1, spec_.head_dim_v),
+                             .batch = batch},
                             stream);
-  kernels::gated_norm({.x = out_heads, .weight = gated_norm_.weight, .eps = gated_norm_.eps, .gate = parts.z},
+}
+
+void GatedDeltaModule::forward(ModuleStep& step) const {
+  const TensorView projected = step.scratch.take(projected_features());
+  const TensorView convolved = step.scratch.take(spec_.conv_channels());
+  const TensorView out = step.scratch.take(spec_.v_features());
+  Stream& stream = step.context.stream;
+  kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
+  keep_inputs(projected, step);
+  const Projections parts = projections(projected);
+  mix(parts, *step.states, step.recurrent, convolved, out, stream);
+  kernels::gated_norm({.x = out.split(1, spec_.head_dim_v),
+                       .weight = gated_norm_.weight,
+                       .eps = gated_norm_.eps,
+                       .gate = parts.z},
                       stream);
   kernels::linear_add(out, out_proj_.front(), step.residual, step.context);
+}
+
+void GatedDeltaModule::replay(ReplayStep& step) const {
+  const TensorView convolved = step.scratch.take(spec_.conv_channels());
+  const TensorView out = step.scratch.take(spec_.v_features());
+  mix(projections(step.kept), step.states, step.batch, convolved, out, step.stream);
 }
 
 }  // namespace attend

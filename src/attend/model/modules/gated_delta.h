@@ -19,6 +19,8 @@ class GatedDeltaModule : public Module {
   std::vector<int64_t> scratch_widths() const override;
   const kernels::Norm& input_norm() const override { return norm_; }
   void forward(ModuleStep& step) const override;
+  int64_t kept_width() const override { return projected_features(); }
+  void replay(ReplayStep& step) const override;
 
  private:
   // Parts of the projections' output, each [num_tokens, groups, width].
@@ -26,6 +28,9 @@ class GatedDeltaModule : public Module {
     TensorView q, k, v, z, b, a;
   };
   Projections projections(const TensorView& projected) const;
+  // Convolution and recurrence. `convolved`: scratch.
+  void mix(const Projections& parts, const StatePool& states, const kernels::RecurrentBatch& batch,
+           const TensorView& convolved, const TensorView& out, Stream& stream) const;
   int64_t projected_features() const {
     return spec_.conv_channels() + spec_.v_features() + 2 * int64_t{spec_.num_v_heads};
   }

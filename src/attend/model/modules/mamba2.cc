@@ -45,13 +45,43 @@ std::vector<int64_t> Mamba2Module::scratch_widths() const {
   return {projected_features(), spec_.conv_channels(), spec_.features()};
 }
 
+void Mamba2Module::scan(const TensorView& inputs, const StatePool& states,
+                        const kernels::RecurrentBatch& batch, const TensorView& convolved,
+                        const TensorView& out, Stream& stream) const {
+  const int64_t features = spec_.features(), num_states = spec_.state_features();
+  const int64_t channels = spec_.conv_channels();
+  const LayerState& state = states.layer(state_layer_);
+  const std::array<TensorView, 1> conv_inputs = {inputs.slice(1, 0, channels).split(1, channels)};
+  kernels::causal_conv({.inputs = conv_inputs,
+                        .weight = conv_,
+                        .bias = conv_bias_,
+                        .state = state.conv,
+                        .out = convolved,
+                        .batch = batch},
+                       stream);
+  const auto groups = [&](int64_t begin) {
+    return convolved.slice(1, begin, begin + num_states).split(1, spec_.state_dim);
+  };
+  kernels::selective_scan({.x = convolved.slice(1, 0, features).split(1, spec_.head_dim),
+                           .b = groups(features),
+                           .c = groups(features + num_states),
+                           .dt = inputs.slice(1, channels, kept_width()),
+                           .a_log = a_log_,
+                           .d = d_,
+                           .dt_bias = dt_bias_,
+                           .min_step = spec_.min_step,
+                           .max_step = spec_.max_step,
+                           .state = state.recurrent,
+                           .out = out.split(1, spec_.head_dim),
+                           .batch = batch},
+                          stream);
+}
+
 TensorView Mamba2Module::mix(ModuleStep& step) const {
   const int64_t features = spec_.features(), states = spec_.state_features();
-  const int64_t channels = spec_.conv_channels();
   const TensorView projected = step.scratch.take(projected_features());
-  const TensorView convolved = step.scratch.take(channels);
+  const TensorView convolved = step.scratch.take(spec_.conv_channels());
   const TensorView out = step.scratch.take(features);
-  const LayerState& state = step.states->layer(state_layer_);
   Stream& stream = step.context.stream;
 
   kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
@@ -61,31 +91,9 @@ TensorView Mamba2Module::mix(ModuleStep& step) const {
     kernels::scale(projected.slice(1, first, first + widths[i]), spec_.scales[i], stream);
     first += widths[i];
   }
-  const std::array<TensorView, 1> inputs = {
-      projected.slice(1, features, features + channels).split(1, channels)};
-  kernels::causal_conv({.inputs = inputs,
-                        .weight = conv_,
-                        .bias = conv_bias_,
-                        .state = state.conv,
-                        .out = convolved,
-                        .batch = step.recurrent},
-                       stream);
-  const auto groups = [&](int64_t begin) {
-    return convolved.slice(1, begin, begin + states).split(1, spec_.state_dim);
-  };
-  kernels::selective_scan({.x = convolved.slice(1, 0, features).split(1, spec_.head_dim),
-                           .b = groups(features),
-                           .c = groups(features + states),
-                           .dt = projected.slice(1, features + channels, projected_features()),
-                           .a_log = a_log_,
-                           .d = d_,
-                           .dt_bias = dt_bias_,
-                           .min_step = spec_.min_step,
-                           .max_step = spec_.max_step,
-                           .state = state.recurrent,
-                           .out = out.split(1, spec_.head_dim),
-                           .batch = step.recurrent},
-                          stream);
+  const TensorView inputs = projected.slice(1, features, projected_features());
+  keep_inputs(inputs, step);
+  scan(inputs, *step.states, step.recurrent, convolved, out, stream);
   kernels::grouped_gated_norm({.x = out,
                                .gate = projected.slice(1, 0, features),
                                .weight = gated_norm_.weight,
@@ -95,6 +103,12 @@ TensorView Mamba2Module::mix(ModuleStep& step) const {
                               stream);
   kernels::scale(out, spec_.output_scale, stream);
   return out;
+}
+
+void Mamba2Module::replay(ReplayStep& step) const {
+  const TensorView convolved = step.scratch.take(spec_.conv_channels());
+  const TensorView out = step.scratch.take(spec_.features());
+  scan(step.kept, step.states, step.batch, convolved, out, step.stream);
 }
 
 void Mamba2Module::add(const TensorView& mixed, ModuleStep& step) const {

@@ -19,6 +19,8 @@ class Mamba2Module : public Module {
   std::vector<int64_t> scratch_widths() const override;
   const kernels::Norm& input_norm() const override { return norm_; }
   void forward(ModuleStep& step) const override;
+  int64_t kept_width() const override { return spec_.conv_channels() + int64_t{spec_.num_heads}; }
+  void replay(ReplayStep& step) const override;
 
   // Parts of forward(), between which another module may read the residual stream. mix() returns the input of
   // the output projection, in scratch. add() adds the projection.
@@ -26,9 +28,10 @@ class Mamba2Module : public Module {
   void add(const TensorView& mixed, ModuleStep& step) const;
 
  private:
-  int64_t projected_features() const {
-    return spec_.features() + spec_.conv_channels() + int64_t{spec_.num_heads};
-  }
+  int64_t projected_features() const { return spec_.features() + kept_width(); }
+  // Convolution and scan of inputs [x | b | c | dt]. `convolved`: scratch.
+  void scan(const TensorView& inputs, const StatePool& states, const kernels::RecurrentBatch& batch,
+            const TensorView& convolved, const TensorView& out, Stream& stream) const;
 
   const Mamba2Spec spec_;
   const int state_layer_;

@@ -1,6 +1,7 @@
 #include "attend/model/modules/module.h"
 
 #include "attend/base/error.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/model/modules/attention.h"
 #include "attend/model/modules/attention_mamba2.h"
 #include "attend/model/modules/gated_delta.h"
@@ -21,6 +22,12 @@ TensorView Scratch::take(DType dtype, int64_t num_rows, int64_t width) {
   ensure(used_ <= static_cast<int64_t>(memory_.num_bytes()),
          "a module allocates more scratch than its scratch_widths()");
   return view;
+}
+
+void keep_inputs(const TensorView& rows, const ModuleStep& step) {
+  if (step.verified_tokens.empty()) return;
+  kernels::gather_rows(rows, step.verified_tokens, step.kept.slice(0, 0, std::ssize(step.verified_tokens)),
+                       step.context.stream);
 }
 
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model) {

@@ -52,6 +52,18 @@ struct ModuleStep {
   const kernels::OpContext& context;
   const StatePool* states = nullptr;  // null: the model has no recurrent states
   kernels::RecurrentBatch recurrent = {};
+  // Recurrent layers copy their inputs of these tokens to the first rows of `kept`, for replay().
+  View<const int32_t> verified_tokens = {};
+  TensorView kept = {};  // [BatchLimits::max_verified_tokens(), kept_width()]
+};
+
+// Inputs of Module::replay().
+struct ReplayStep {
+  TensorView kept;  // [num_tokens, kept_width()]
+  Scratch& scratch;
+  Stream& stream;
+  const StatePool& states;
+  kernels::RecurrentBatch batch;
 };
 
 class Module {
@@ -65,7 +77,15 @@ class Module {
   virtual const kernels::Norm& input_norm() const = 0;
   // Launches kernels, without allocation or synchronization.
   virtual void forward(ModuleStep& step) const = 0;
+
+  // Recurrent layers: features of a token's input of the recurrence; others: 0.
+  virtual int64_t kept_width() const { return 0; }
+  // Steps the states through inputs that forward() kept.
+  virtual void replay(ReplayStep& /*step*/) const {}
 };
+
+// Copies the rows of the step's verified tokens to `step.kept`.
+void keep_inputs(const TensorView& rows, const ModuleStep& step);
 
 // Throws Error(kUnsupported) unless a recurrent layer has one norm, before it.
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model);

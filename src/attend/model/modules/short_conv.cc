@@ -30,6 +30,20 @@ void ShortConvModule::add_slots(SlotWriter& slots) {
 
 std::vector<int64_t> ShortConvModule::scratch_widths() const { return {3 * hidden_size_, hidden_size_}; }
 
+void ShortConvModule::convolve(const TensorView& x, const StatePool& states,
+                               const kernels::RecurrentBatch& batch, const TensorView& out,
+                               Stream& stream) const {
+  const std::array<TensorView, 1> inputs = {x.split(1, hidden_size_)};
+  kernels::causal_conv({.inputs = inputs,
+                        .weight = conv_,
+                        .bias = conv_bias_,
+                        .silu = false,
+                        .state = states.layer(state_layer_).conv,
+                        .out = out,
+                        .batch = batch},
+                       stream);
+}
+
 void ShortConvModule::forward(ModuleStep& step) const {
   const TensorView projected = step.scratch.take(3 * hidden_size_);
   const TensorView out = step.scratch.take(hidden_size_);
@@ -40,17 +54,14 @@ void ShortConvModule::forward(ModuleStep& step) const {
   };
   const TensorView x = part(2);
   kernels::multiply(part(0), x, stream);
-  const std::array<TensorView, 1> inputs = {x.split(1, hidden_size_)};
-  kernels::causal_conv({.inputs = inputs,
-                        .weight = conv_,
-                        .bias = conv_bias_,
-                        .silu = false,
-                        .state = step.states->layer(state_layer_).conv,
-                        .out = out,
-                        .batch = step.recurrent},
-                       stream);
+  keep_inputs(x, step);
+  convolve(x, *step.states, step.recurrent, out, stream);
   kernels::multiply(part(1), out, stream);
   kernels::linear_add(out, out_proj_.front(), step.residual, step.context);
+}
+
+void ShortConvModule::replay(ReplayStep& step) const {
+  convolve(step.kept, step.states, step.batch, step.scratch.take(hidden_size_), step.stream);
 }
 
 }  // namespace attend

@@ -19,8 +19,13 @@ class ShortConvModule : public Module {
   std::vector<int64_t> scratch_widths() const override;
   const kernels::Norm& input_norm() const override { return norm_; }
   void forward(ModuleStep& step) const override;
+  int64_t kept_width() const override { return hidden_size_; }
+  void replay(ReplayStep& step) const override;
 
  private:
+  void convolve(const TensorView& x, const StatePool& states, const kernels::RecurrentBatch& batch,
+                const TensorView& out, Stream& stream) const;
+
   const ShortConvSpec spec_;
   const int state_layer_;
   const int64_t hidden_size_;
