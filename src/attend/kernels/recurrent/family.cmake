@@ -19,4 +19,7 @@ attend_kernels(recurrent
     cuda/common/delta_step_kernel.cu
     cuda/common/gated_norm_kernel.cu
     cuda/common/grouped_gated_norm_kernel.cu
-    cuda/common/scan_step_kernel.cu)
+    cuda/common/scan_step_kernel.cu
+  TYPED
+    "cuda/sm80/delta_chunk_matrices(const DeltaChunkParams& params, void* stream)"
+    "cuda/sm80/delta_chunk_scan(const DeltaChunkParams& params, int slice, void* stream)")

@@ -27,6 +27,9 @@ struct GatedDeltaArgs {
   TensorView state;  // f32 [num_slots, num_v_heads, head_dim_v, head_dim_k], contiguous
   TensorView out;    // [num_tokens, num_v_heads, head_dim_v], last stride 1
   RecurrentBatch batch;
+  // [num_tokens or more, gated_delta_workspace_width()] of out's dtype, contiguous. Empty: none, and every
+  // token is a single step.
+  TensorView workspace = {};
 
   // Returns whether each channel of k has its own decay: dt_bias has two axes.
   bool decays_per_channel() const { return dt_bias.rank == 2; }
@@ -38,14 +41,23 @@ struct GatedDeltaArgs {
 //   S = decay S;  delta = b (v - S k);  S = S + delta k^T;  out = S q
 // A decay per channel multiplies the columns of S.
 //
-// Every token is a step of this recurrence, in chunks of prompts too. On the CPU, the state of a block of
-// rows remains in the cache for all tokens of a request, and the chunk form needs twice the operations. A
-// token therefore has the same bits in any division of its sequence into steps, and in any batch.
+// On the CPU every token is a step of this recurrence, in chunks of prompts too: the state of a block of rows
+// remains in the cache for all tokens of a request, and the chunk form needs twice the operations. A token
+// therefore has the same bits in any division of its sequence into steps, and in any batch.
+//
+// GPUs do the same for requests with few new tokens, and for all of them with batch.batch_invariant, without
+// a workspace, with f32 activations, with decays per channel, and for head dims that the chunk form does not
+// support. Otherwise, the tokens of a request are computed in chunks of 64 positions, in which operands of
+// products, also the state before the chunk, are rounded to the activations' dtype. The states are sums in
+// f32 in both forms.
 //
 // Throws Error(kInvalidArgument) for other shapes and strides, and Error(kUnsupported) for head_dim_k above
 // kMaxDeltaHeadDim.
 void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream);
 void check(const GatedDeltaArgs& args, const Stream& stream);
+// Returns the width of GatedDeltaArgs::workspace, in elements of this dtype; 0 if the device or the dtype
+// needs none.
+int64_t gated_delta_workspace_width(int64_t num_v_heads, DType dtype, const Device& device);
 
 struct GatedNormArgs {
   TensorView x;       // [num_tokens, num_heads, head_dim], last stride 1; changed in place

@@ -8,6 +8,7 @@
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/cuda/common/delta_chunk_layout.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/recurrent/gated_delta.h"
 #include "attend/kernels/recurrent/selective_scan.h"
@@ -128,7 +129,22 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
   require_rank("state", args.state, 4);
   require_shape("state", args.state, {args.state.shape[0], num_v_heads, head_dim_v, head_dim_k});
   require_contiguous_f32("state", args.state, stream);
+  if (!args.workspace.empty()) {
+    require_rank("workspace", args.workspace, 2);
+    require_dtype("workspace", args.workspace, args.out.dtype);
+    require_on(stream, "workspace", args.workspace);
+    const int64_t width = gated_delta_workspace_width(num_v_heads, args.out.dtype, stream.device);
+    require(args.workspace.is_contiguous() && args.workspace.shape[0] >= num_tokens &&
+                args.workspace.shape[1] >= width,
+            "workspace ", args.workspace, ": expected a contiguous tensor of at least [", num_tokens, ", ",
+            width, "]");
+  }
   check(args.batch, num_tokens, args.state.shape[0], stream);
+}
+
+int64_t gated_delta_workspace_width(int64_t num_v_heads, DType dtype, const Device& device) {
+  if (device.type != DeviceType::kCuda || size_of(dtype) != 2) return 0;
+  return num_v_heads * cuda::kDeltaWorkspaceBytes / static_cast<int64_t>(size_of(dtype));
 }
 
 void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {

@@ -1,12 +1,15 @@
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 #include <utility>
 
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/recurrent/cuda/common/delta_kernels.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
+#include "attend/kernels/recurrent/cuda/sm80/delta_chunk_kernel.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -27,12 +30,54 @@ DeltaParams delta_params(const GatedDeltaArgs& args) {
           .batch = step_batch(args.batch, args.out.shape[0]),
           .beta_scale = args.beta_scale,
           .q_scale = 1.0f / std::sqrt(static_cast<float>(dim_k)),
+          .lower_bound = args.lower_bound,
           .num_v_heads = static_cast<int32_t>(args.v.shape[1]),
-          .ratio = static_cast<int32_t>(args.alpha.shape[2]),
+          .ratio = static_cast<int32_t>(args.beta.shape[2]),
           .dim_k = static_cast<int32_t>(dim_k),
           .dim_v = static_cast<int32_t>(args.v.shape[2]),
           .element = to_element_type(args.out.dtype),
-          .aligned = dim_k % 4 == 0 && rows_aligned({&args.q, &args.k, &args.state})};
+          .aligned = dim_k % 4 == 0 && rows_aligned({&args.q, &args.k, &args.state}) &&
+                     (!args.decays_per_channel() || rows_aligned({&args.alpha, &args.dt_bias})),
+          .chunked = false,
+          .decays_per_channel = args.decays_per_channel()};
+}
+
+// Returns true if requests may have chunks, and the chunk form supports these tensors.
+bool uses_chunks(const GatedDeltaArgs& args) {
+  if (args.batch.batch_invariant || args.decays_per_channel() || args.workspace.empty() ||
+      size_of(args.out.dtype) != 2)
+    return false;
+  // Every request has a token at least.
+  const int64_t longest = args.out.shape[0] - args.batch.num_reqs() + 1;
+  if (longest < kDeltaTokensPerSlot) return false;
+  const int64_t dim_k = args.k.shape[2], dim_v = args.v.shape[2];
+  return args.beta.shape[2] <= sm80::kMaxDeltaRatio && (dim_k == 64 || dim_k == 96 || dim_k == 128) &&
+         dim_v % 16 == 0 && rows_aligned({&args.q, &args.k, &args.v, &args.out, &args.workspace});
+}
+
+// Rows of the state per CTA of the scan: the most that keep all SMs busy.
+int scan_slice(const DeltaParams& params) {
+  const int num_ctas_of_16 = params.num_v_heads * params.dim_v / 16 * params.batch.num_reqs;
+  for (const int slice : {64, 32})
+    if (params.dim_v % slice == 0 && num_ctas_of_16 * 16 / slice * 8 >= num_sms() * 7) return slice;
+  return 16;
+}
+
+void launch_chunks(const DeltaParams& params, const TensorView& workspace, void* stream) {
+  const int num_tokens = params.batch.num_tokens;
+  const sm80::DeltaChunkParams chunks{
+      .delta = params,
+      .workspace = static_cast<char*>(workspace.data),
+      .num_slots =
+          std::min(num_tokens / kDeltaTokensPerSlot, num_tokens / kDeltaChunk + 2 * params.batch.num_reqs)};
+  const int slice = scan_slice(params);
+  if (params.element == Element::kBF16) {
+    sm80::launch_delta_chunk_matrices_bf16(chunks, stream);
+    sm80::launch_delta_chunk_scan_bf16(chunks, slice, stream);
+  } else {
+    sm80::launch_delta_chunk_matrices_f16(chunks, stream);
+    sm80::launch_delta_chunk_scan_f16(chunks, slice, stream);
+  }
 }
 
 }  // namespace
@@ -44,7 +89,10 @@ void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {
                                    {"alpha", &args.alpha},
                                    {"beta", &args.beta}})
     require_dtype(name, *view, args.out.dtype);
-  launch_delta_step(delta_params(args), stream.handle);
+  DeltaParams params = delta_params(args);
+  params.chunked = uses_chunks(args);
+  launch_delta_step(params, stream.handle);
+  if (params.chunked) launch_chunks(params, args.workspace, stream.handle);
 }
 
 void gated_norm(const GatedNormArgs& args, Stream& stream) {
@@ -54,6 +102,7 @@ void gated_norm(const GatedNormArgs& args, Stream& stream) {
                      .gate = device_rows(args.gate),
                      .weight = device_vector(args.weight),
                      .eps = args.eps,
+                     .sigmoid = args.sigmoid,
                      .num_rows = static_cast<int32_t>(args.x.shape[0] * num_heads),
                      .num_heads = static_cast<int32_t>(num_heads),
                      .heads_per_group = static_cast<int32_t>(args.gate.shape[2] / dim),

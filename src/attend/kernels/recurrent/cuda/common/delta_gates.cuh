@@ -10,18 +10,27 @@ struct DeltaGates {
   float log_decay, beta;
 };
 
-// rate: exp(a_log) of the value head.
+// Logarithm of a decay; rate: exp(a_log) of the value head.
+__device__ inline float delta_log_decay(float x, float rate, float lower_bound) {
+  if (lower_bound < 0.0f) return __fdiv_rn(lower_bound, __fadd_rn(1.0f, expf(-__fmul_rn(rate, x))));
+  return -__fmul_rn(rate, x > 20.0f ? x : log1pf(expf(x)));
+}
+
+// Gates of a token. With decays per channel, log_decay is 0.
 __device__ inline DeltaGates delta_gates(const DeltaParams& params, int token, int key_head, int head,
-                                         float rate, float dt_bias) {
+                                         float rate) {
   const auto input = [&](const GateRows& rows) {
     return load_element(rows.data,
                         token * rows.token_stride + key_head * rows.head_stride + head % params.ratio,
                         params.element);
   };
-  const float x = __fadd_rn(input(params.alpha), dt_bias);
-  const float step = x > 20.0f ? x : log1pf(expf(x));
-  return {.log_decay = -__fmul_rn(rate, step),
-          .beta = __fdiv_rn(params.beta_scale, __fadd_rn(1.0f, expf(-input(params.beta))))};
+  DeltaGates gates;
+  gates.log_decay =
+      params.decays_per_channel
+          ? 0.0f
+          : delta_log_decay(__fadd_rn(input(params.alpha), params.dt_bias[head]), rate, params.lower_bound);
+  gates.beta = __fdiv_rn(params.beta_scale, __fadd_rn(1.0f, expf(-input(params.beta))));
+  return gates;
 }
 
 // Factor that normalizes a vector of this sum of squares.

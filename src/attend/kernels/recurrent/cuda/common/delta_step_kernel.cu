@@ -7,7 +7,8 @@
 //   bound       the state's traffic if requests have one token; instructions in prompts
 //
 // A token needs one pass over the old S: p = S k, u = S q, delta = b (v - decay p), out = decay u + (k q)
-// delta. Norms of q and k are factors of p, u and delta. The order of all sums depends on head_dim_k only, so
+// delta. Norms of q and k are factors of p, u and delta. Decays per channel multiply k and q in p and u
+// instead. The order of all sums depends on head_dim_k only, so
 // a token has the same bits in any step.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,6 +17,7 @@
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/recurrent/cuda/common/delta_chunks.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_gates.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_kernels.h"
 #include "attend/kernels/recurrent/cuda/common/step_request.cuh"
@@ -141,7 +143,22 @@ struct StateRows {
   }
 };
 
+// Decays of a lane's channels.
 template <class T, int kLanes, int kQuads>
+__device__ void channel_decays(const RawRow<T, kLanes, kQuads>& alpha, const float* dt_bias, int sub,
+                               const DeltaParams& params, float rate, float (&decays)[kQuads][4]) {
+  alpha.convert(decays);
+  RawRow<float, kLanes, kQuads> biases;
+  biases.load(dt_bias, sub, params.dim_k, params.aligned);
+#pragma unroll
+  for (int j = 0; j < kQuads; ++j)
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      decays[j][i] = expf(
+          delta_log_decay(__fadd_rn(decays[j][i], biases.quads[j].elements[i]), rate, params.lower_bound));
+}
+
+template <class T, int kLanes, int kQuads, bool kPerChannel>
 __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_constant__ DeltaParams params) {
   ptx::launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, sub = lane % kLanes;
@@ -154,7 +171,7 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
   const int num_rows = min(kRowsPerLane, params.dim_v - row);
   const int own_row = row + sub % kRowsPerLane;  // row whose output this lane computes
   const bool has_own_row = own_row < params.dim_v, writes_out = sub >= 4 && sub < 8;
-  const float rate = expf(params.a_log[head]), dt_bias = params.dt_bias[head];
+  const float rate = expf(params.a_log[head]);
   ptx::griddepcontrol_wait();
   const StepRequest request = step_request(params.batch, static_cast<int>(blockIdx.y));
   const auto out_at = [&](int token) {
@@ -168,6 +185,7 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
   clear_out(request.end, request.end + request.num_padding);
   if (request.row == 0) return clear_out(request.begin, request.end);
   if (request.begin == request.end) return;
+  if (params.chunked && num_delta_chunks(request) > 0) return;
 
   const auto state_at = [&](int slot) {
     return params.state + ((int64_t{slot} * params.num_v_heads + head) * params.dim_v + row) * params.dim_k;
@@ -178,15 +196,17 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
   else
     state.load(state_at(request.load), num_rows, sub, params.dim_k, params.aligned);
 
-  RawRow<T, kLanes, kQuads> raw_q, raw_k;
+  RawRow<T, kLanes, kQuads> raw_q, raw_k, raw_alpha;
   T raw_v = T(0.0f);
   const auto load_token = [&](int token) {
-    const auto head_row = [&](const TokenRows& rows, int of) {
+    const auto head_row = [&](const auto& rows, int of) {
       return static_cast<const T*>(rows.data) + token * rows.token_stride + of * rows.head_stride;
     };
     raw_q.load(head_row(params.q, key_head), sub, params.dim_k, params.aligned);
     raw_k.load(head_row(params.k, key_head), sub, params.dim_k, params.aligned);
     if (has_own_row) raw_v = head_row(params.v, head)[own_row];
+    if constexpr (kPerChannel)
+      raw_alpha.load(head_row(params.alpha, head), sub, params.dim_k, params.aligned);
   };
   load_token(request.begin);
   DeltaGates gates{};  // of token `token` / 32 * 32 + lane, counted from the first one
@@ -196,7 +216,7 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
     if (idx == 0) {
       const int own = token + lane;
       const bool exists = own < request.end;
-      gates = exists ? delta_gates(params, own, key_head, head, rate, dt_bias) : DeltaGates{};
+      gates = exists ? delta_gates(params, own, key_head, head, rate) : DeltaGates{};
       save_slot = exists && params.batch.save_slots != nullptr ? params.batch.save_slots[own] : 0;
     }
     const float decay = expf(__shfl_sync(kAllLanes, gates.log_decay, idx));
@@ -205,6 +225,9 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
     float q[kQuads][4], k[kQuads][4];
     raw_q.convert(q);
     raw_k.convert(k);
+    [[maybe_unused]] float decays[kQuads][4];
+    if constexpr (kPerChannel)
+      channel_decays(raw_alpha, params.dt_bias + int64_t{head} * params.dim_k, sub, params, rate, decays);
     const float v = static_cast<float>(raw_v);
     if (token + 1 < request.end) load_token(token + 1);
 
@@ -216,10 +239,12 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
         qq = fmaf(q[j][i], q[j][i], qq);
         kk = fmaf(k[j][i], k[j][i], kk);
         kq = fmaf(k[j][i], q[j][i], kq);
+        float key = k[j][i], query = q[j][i];
+        if constexpr (kPerChannel) key = __fmul_rn(key, decays[j][i]), query = __fmul_rn(query, decays[j][i]);
 #pragma unroll
         for (int r = 0; r < kRowsPerLane; ++r) {
-          p[r] = fmaf(state.rows[r][j][i], k[j][i], p[r]);
-          u[r] = fmaf(state.rows[r][j][i], q[j][i], u[r]);
+          p[r] = fmaf(state.rows[r][j][i], key, p[r]);
+          u[r] = fmaf(state.rows[r][j][i], query, u[r]);
         }
       }
     const float k_norm = delta_norm(row_sum<kLanes>(kk)),
@@ -239,7 +264,8 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
       for (int j = 0; j < kQuads; ++j)
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          state.rows[r][j][i] = fmaf(step, k[j][i], __fmul_rn(decay, state.rows[r][j][i]));
+          state.rows[r][j][i] =
+              fmaf(step, k[j][i], __fmul_rn(kPerChannel ? decays[j][i] : decay, state.rows[r][j][i]));
     }
     if (saved != 0) state.store(state_at(saved), num_rows, sub, params.dim_k, params.aligned);
   }
@@ -250,8 +276,10 @@ template <class T, int kLanes, int kQuads>
 void launch(const DeltaParams& params, void* stream) {
   constexpr int kRowsPerCta = kWarps * 32 / kLanes * kRowsPerLane;
   const int blocks = (params.dim_v + kRowsPerCta - 1) / kRowsPerCta;
+  void (*kernel)(DeltaParams) = delta_step_kernel<T, kLanes, kQuads, false>;
+  if (params.decays_per_channel) kernel = delta_step_kernel<T, kLanes, kQuads, true>;
   launch_dependent<DeltaParams>(
-      delta_step_kernel<T, kLanes, kQuads>,
+      kernel,
       dim3(static_cast<unsigned>(params.num_v_heads * blocks), static_cast<unsigned>(params.batch.num_reqs)),
       32 * kWarps, 0, stream, params, "gated_delta_rule");
 }

@@ -1,4 +1,4 @@
-// x = RMSNorm(x) * silu(gate) per head: the norm after the gated delta rule.
+// x = RMSNorm(x) * silu(gate), or sigmoid(gate), per head: the norm after the gated delta rule.
 //
 //   tile        16 rows per CTA
 //   warps       8; 16 lanes per row, a group of eight elements each
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     UnalignedRow::convert(weight.load(g), weights);
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i)
-      group[i] *= scale * weights[i] * (gate[i] / (1.0f + expf(-gate[i])));
+      group[i] *= scale * weights[i] * ((params.sigmoid ? 1.0f : gate[i]) / (1.0f + expf(-gate[i])));
     x.store(g, group);
   }
 }
