@@ -159,7 +159,7 @@ class GpuModelBench {
 
   // The prompt and its parts alternate, since the clock under tensor-core load changes with time.
   void add_prefill() {
-    std::vector<double> step_times, products, attention;
+    std::vector<double> step_times, products, attention, recurrent;
     for (int i = 0; i <= kPrefillRepeats; ++i) {
       engine_.submit(random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
                      {.max_new_tokens = 1, .ignore_eos = true});
@@ -167,19 +167,25 @@ class GpuModelBench {
       const PrefillBreakdown parts = time_prefill_breakdown(engine_, prefill_tokens_);
       products.push_back(parts.products_us);
       attention.push_back(parts.attention_us);
+      recurrent.push_back(parts.recurrent_us);
     }
     // The first runs are warm-up.
-    for (std::vector<double>* const times : {&step_times, &products, &attention})
+    for (std::vector<double>* const times : {&step_times, &products, &attention, &recurrent})
       times->erase(times->begin());
     const double step_us = median(step_times);
-    const PrefillBreakdown parts{.products_us = median(products), .attention_us = median(attention)};
+    const PrefillBreakdown parts{.products_us = median(products),
+                                 .attention_us = median(attention),
+                                 .recurrent_us = median(recurrent)};
+    std::string bound =
+        fmt::format("products {:.0f} + attention {:.0f}", parts.products_us, parts.attention_us);
+    if (parts.recurrent_us > 0.0) bound += fmt::format(" + recurrent {:.0f}", parts.recurrent_us);
     add({.name = fmt::format("prefill of {} tokens", prefill_tokens_),
          .threads = 1,
          .us = step_us,
          .value = 1e6 * prefill_tokens_ / step_us,
          .unit = "tokens/s",
          .limit = 1e6 * prefill_tokens_ / parts.total_us(),
-         .bound = fmt::format("products {:.0f} + attention {:.0f} us", parts.products_us, parts.attention_us),
+         .bound = bound + " us",
          .repeats = kPrefillRepeats});
   }
 
