@@ -22,4 +22,5 @@ attend_kernels(recurrent
     cuda/common/scan_step_kernel.cu
   TYPED
     "cuda/sm80/delta_chunk_matrices(const DeltaChunkParams& params, void* stream)"
-    "cuda/sm80/delta_chunk_scan(const DeltaChunkParams& params, int slice, void* stream)")
+    "cuda/sm80/delta_chunk_scan(const DeltaChunkParams& params, int slice, void* stream)"
+    "cuda/sm80/scan_chunks(const ScanParams& params, void* stream)")

@@ -24,8 +24,13 @@ struct SelectiveScanArgs {
 
 // For each token and head: step = softplus(dt + dt_bias), bounded;
 //   h = exp(-exp(a_log) step) h + step x b^T;  out = h c + d x
-// Every token is a step of this recurrence, as in gated_delta_rule(), and has the same bits in any batch and
-// any division into steps.
+// On the CPU and with batch_invariant, every token is a step of this recurrence, and has the same bits in any
+// batch and any division into steps.
+//
+// Otherwise, GPUs compute requests with more than 16 new tokens in chunks of 64, if activations are f16 or
+// bf16, state_dim is 64, 128 or 256, and head_dim is a multiple of 8. Products have operands of the
+// activations' dtype there; states and sums are f32. Chunks start at multiples of 64 of a request's
+// positions, so the division of a prompt at such positions does not change any bit.
 //
 // Throws Error(kInvalidArgument) for other shapes and strides.
 void selective_scan(const SelectiveScanArgs& args, Stream& stream);

@@ -5,11 +5,14 @@
 
 namespace attend::kernels::cuda {
 
-// softplus(dt + dt_bias), bounded.
 template <class T>
-__device__ float scan_step(const ScanParams& params, int64_t token, int head) {
-  const T dt = static_cast<const T*>(params.dt)[token * params.dt_stride + head];
-  const float raw = static_cast<float>(dt) + params.dt_bias[head];
+__device__ float load_dt(const ScanParams& params, int64_t token, int head) {
+  return static_cast<float>(static_cast<const T*>(params.dt)[token * params.dt_stride + head]);
+}
+
+// softplus(dt + dt_bias), bounded.
+__device__ inline float scan_step(const ScanParams& params, float dt, int head) {
+  const float raw = dt + params.dt_bias[head];
   const float step = raw > 20.0f ? raw : log1pf(expf(raw));
   return fminf(fmaxf(step, params.min_step), params.max_step);
 }

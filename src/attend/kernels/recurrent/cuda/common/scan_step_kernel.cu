@@ -87,7 +87,7 @@ class ScanWarp {
     for (int token = request.begin; token < request.end; token += kTokensInFlight) {
       const int first = (token - request.begin) % 32;
       if (first == 0 && token + lane_ < request.end) {
-        steps = scan_step<T>(params_, token + lane_, head_);
+        steps = scan_step(params_, load_dt<T>(params_, token + lane_, head_), head_);
         decays = expf(-rate * steps);
         saves = params_.batch.save_slots == nullptr ? 0 : params_.batch.save_slots[token + lane_];
       }
@@ -223,7 +223,7 @@ __global__ void __launch_bounds__(32 * kWarps)
     for (int i = lane; i < params.state_dim; i += 32)
       own[i] = request.load == 0 ? 0.0f : state(request.load)[i];
     for (int token = request.begin; token < request.end; ++token) {
-      const float step = scan_step<T>(params, token, head), decay = expf(-rate * step);
+      const float step = scan_step(params, load_dt<T>(params, token, head), head), decay = expf(-rate * step);
       const float x = load(params.x, token, head, row), input = __fmul_rn(step, x);
       const int slot = params.batch.save_slots == nullptr ? 0 : params.batch.save_slots[token];
       float sum = 0.0f;
