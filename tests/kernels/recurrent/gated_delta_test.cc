@@ -11,20 +11,23 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/kernels/recurrent/cpu/recurrent.h"
 #include "tests/kernels/recurrent/recurrent_steps.h"
+#include "tests/kernels/recurrent/recurrent_target.h"
 #include "tests/support/error_message.h"
 
 namespace attend::kernels {
 namespace {
 
 using test::Batch;
+using test::run;
+using test::run_steps;
 using testing_support::error_message;
 
 struct Shape {
   int64_t k_heads, v_heads, dim_k, dim_v;
 };
-constexpr Shape kShapes[] = {{2, 2, 16, 16}, {1, 2, 24, 40}, {2, 6, 12, 5}, {1, 4, 128, 33}};
+constexpr Shape kShapes[] = {{2, 2, 16, 16},  {1, 2, 24, 40}, {2, 6, 12, 5},
+                             {1, 4, 128, 33}, {1, 2, 96, 20}, {1, 1, 200, 16}};
 constexpr int64_t kSlots = 8;
 
 struct Decay {
@@ -87,20 +90,6 @@ struct Layer {
   float beta_scale = 1.0f;
 };
 
-// One request from its first token on, in steps that end at `ends`.
-void run_steps(const Layer& layer, std::span<const int32_t> ends, cpu::Isa isa) {
-  int32_t first = 0;
-  for (const int32_t end : ends) {
-    Batch batch;
-    batch.add(3, first, end - first);
-    const GatedDeltaArgs args = layer.args(batch, first, end - first);
-    Stream stream;
-    check(args, stream);
-    cpu::gated_delta_rule(args, isa);
-    first = end;
-  }
-}
-
 void run_reference(const Layer& layer, int32_t num_tokens) {
   Batch batch;
   batch.add(3, 0, num_tokens);
@@ -144,14 +133,8 @@ TEST(GatedDeltaReference, DecaysEachChannelOfTheKey) {
   EXPECT_NEAR(layer.state.view()[3].span<float>()[1], 0.05f, 1e-5f);
 }
 
-class GatedDelta : public testing::TestWithParam<cpu::Isa> {};
-INSTANTIATE_TEST_SUITE_P(, GatedDelta,
-                         testing::ValuesIn(cpu::available_isas().begin(), cpu::available_isas().end()),
-                         [](const auto& isa) {
-                           std::string name(to_string(isa.param));
-                           std::erase(name, '-');
-                           return name;
-                         });
+using GatedDelta = test::NeedsTarget;
+INSTANTIATE_TEST_SUITE_P(, GatedDelta, testing::ValuesIn(test::f32_targets()), test::target_name);
 
 // Roundings to bfloat16 give errors of about 4e-3; those of float32 are 2^16 times smaller.
 constexpr double kTolerance = 5e-6;
@@ -220,11 +203,11 @@ TEST_P(GatedDelta, BatchesRequestsAndLeavesOtherSlotsUntouched) {
   batch.add(0, 0, 1);
   batch.add(5, 0, 1);
   batch.save_slots.push_back(0);
-  cpu::gated_delta_rule(layer.args(batch, 0, 12), GetParam());
+  run(layer.args(batch, 0, 12), GetParam());
   for (const auto& [row, first, count] : {std::tuple{1, 0, 9}, {5, 10, 1}}) {
     Batch one;
     one.add(row, 0, count);
-    cpu::gated_delta_rule(alone.args(one, first, count), GetParam());
+    run(alone.args(one, first, count), GetParam());
   }
   for (int64_t token = 0; token < 12; ++token) {
     const bool is_padding = token == 9 || token == 11;
@@ -246,53 +229,194 @@ TEST_P(GatedDelta, ContinuesFromASavedStateInAnotherRow) {
   first.add(1, 0, 20);
   first.save_slots[6] = 6;  // after 7 tokens
   first.save_slots[11] = 7;
-  cpu::gated_delta_rule(layer.args(first, 0, 20), GetParam());
+  run(layer.args(first, 0, 20), GetParam());
   test::fill(layer.out, test::kNan);
   for (const auto& [slot, start] : {std::pair{6, 7}, {7, 12}}) {
     Batch second;
     second.add(2, start, 20 - start, slot);
-    cpu::gated_delta_rule(layer.args(second, start, 20 - start), GetParam());
+    run(layer.args(second, start, 20 - start), GetParam());
     EXPECT_TRUE(std::ranges::equal(layer.out.view().slice(0, start, 20).span<float>(),
                                    whole.out.view().slice(0, start, 20).span<float>()));
   }
 }
 
-class GatedDeltaNorm : public testing::TestWithParam<std::tuple<cpu::Isa, bool>> {};
-INSTANTIATE_TEST_SUITE_P(, GatedDeltaNorm,
-                         testing::Combine(testing::ValuesIn(cpu::available_isas().begin(),
-                                                            cpu::available_isas().end()),
-                                          testing::Bool()),
-                         [](const auto& param) {
-                           std::string name(to_string(std::get<0>(param.param)));
-                           std::erase(name, '-');
-                           return name + (std::get<1>(param.param) ? "Sigmoid" : "Silu");
-                         });
-
-TEST_P(GatedDeltaNorm, NormalizesEachHeadAndMultipliesByItsGate) {
-  const auto [isa, sigmoid] = GetParam();
-  const int64_t tokens = 3, heads = 4, dim = 10;
-  const Tensor x = Tensor::empty({tokens, heads, dim}, DType::kF32);
-  const Tensor weight = Tensor::empty({dim}, DType::kF32);
-  const Tensor gates = Tensor::empty({tokens, 2, 50}, DType::kF32);
-  test::fill_random(x, 1);
-  test::fill_random(weight, 2, 0.5f, 1.5f);
-  test::fill_random(gates, 3, -3.0f, 3.0f);
-  const TensorView gate = gates.view().slice(2, 30, 50);  // two heads in each group of 50 features
-  std::vector<double> expected;
-  for (int64_t t = 0; t < tokens; ++t)
-    for (int64_t h = 0; h < heads; ++h) {
-      const View<float> row = x.view()[t][h].span<float>();
-      double squares = 0.0;
-      for (const float value : row) squares += double{value} * double{value};
-      for (int64_t i = 0; i < dim; ++i) {
-        const double z = double{gate[t][h / 2].as<float>()[h % 2 * dim + i]};
-        expected.push_back(double{row[static_cast<size_t>(i)]} /
-                           std::sqrt(squares / static_cast<double>(dim) + 1e-5) *
-                           double{weight.as<float>()[i]} * (sigmoid ? 1.0 : z) / (1.0 + std::exp(-z)));
+// Largest error of the norm of x, relative to 1, for each kind of gate.
+double norm_error(int64_t heads, int64_t heads_per_group, int64_t dim, const test::Target& target) {
+  constexpr int64_t kTokens = 3;
+  const int64_t width = heads_per_group * dim, groups = heads / heads_per_group;
+  double error = 0.0;
+  for (const bool sigmoid : {false, true}) {
+    const Tensor x = Tensor::empty({kTokens, heads, dim}, DType::kF32);
+    const Tensor weight = Tensor::empty({dim}, DType::kF32);
+    const Tensor gates = Tensor::empty({kTokens, groups, 2 * width}, DType::kF32);
+    test::fill_random(x, 1);
+    test::fill_random(weight, 2, 0.5f, 1.5f);
+    test::fill_random(gates, 3, -3.0f, 3.0f);
+    for (const Tensor* const inputs : {&x, &gates}) test::round_elements(*inputs, target);
+    const TensorView gate = gates.view().slice(2, width, 2 * width);
+    std::vector<double> expected;
+    for (int64_t t = 0; t < kTokens; ++t)
+      for (int64_t h = 0; h < heads; ++h) {
+        const View<float> row = x.view()[t][h].span<float>();
+        double squares = 0.0;
+        for (const float value : row) squares += double{value} * double{value};
+        for (int64_t i = 0; i < dim; ++i) {
+          const double z = double{gate[t][h / heads_per_group].as<float>()[h % heads_per_group * dim + i]};
+          expected.push_back(double{row[static_cast<size_t>(i)]} /
+                             std::sqrt(squares / static_cast<double>(dim) + 1e-5) *
+                             double{weight.as<float>()[i]} * (sigmoid ? 1.0 : z) / (1.0 + std::exp(-z)));
+        }
       }
+    run({.x = x, .weight = weight, .eps = 1e-5f, .gate = gate, .sigmoid = sigmoid}, target);
+    for (size_t i = 0; i < expected.size(); ++i)
+      error = std::max(error, std::abs(double{x.span<float>()[i]} - expected[i]));
+  }
+  return error;
+}
+
+TEST_P(GatedDelta, NormalizesEachHeadAndMultipliesByItsGate) {
+  EXPECT_LE(norm_error(4, 2, 10, GetParam()), 5e-6);
+  EXPECT_LE(norm_error(3, 3, 128, GetParam()), 5e-6);
+}
+
+using GatedDeltaHalf = test::NeedsTarget;
+INSTANTIATE_TEST_SUITE_P(, GatedDeltaHalf, testing::ValuesIn(test::half_targets()), test::target_name);
+
+// Largest error of one rounding to the target's activations.
+double rounding(const test::Target& target) { return target.dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11; }
+
+Layer rounded_layer(const Shape& shape, int64_t num_tokens, const test::Target& target,
+                    const Decay& decay = {}) {
+  Layer layer(shape, num_tokens, decay);
+  for (const Tensor* const inputs : {&layer.qkv, &layer.gates, &layer.channel_gates})
+    test::round_elements(*inputs, target);
+  return layer;
+}
+
+TEST_P(GatedDeltaHalf, NormalizesEachHeadAndMultipliesByItsGate) {
+  // Results are below 8.
+  for (const int64_t dim : {10, 64, 128, 192, 256})
+    EXPECT_LE(norm_error(4, 2, dim, GetParam()), 8.0 * rounding(GetParam())) << dim;
+}
+
+TEST_P(GatedDeltaHalf, RoundsOutputsOnlyIfBatchInvariant) {
+  constexpr int32_t kTokens = 150;
+  for (const Shape& shape : {Shape{1, 2, 128, 64}, Shape{1, 3, 96, 16}, Shape{2, 2, 20, 33}})
+    for (const Decay& decay : kDecays) {
+      const Layer layer = rounded_layer(shape, kTokens, GetParam(), decay);
+      const Layer expected = rounded_layer(shape, kTokens, GetParam(), decay);
+      Batch batch;
+      batch.add(3, 0, kTokens);
+      GatedDeltaArgs args = layer.args(batch, 0, kTokens);
+      args.batch.batch_invariant = true;
+      run(args, GetParam());
+      run_reference(expected, kTokens);
+      EXPECT_LE(test::relative_error(layer.out, expected.out), rounding(GetParam())) << shape.dim_k;
+      EXPECT_LE(test::relative_error(layer.state.view()[3], expected.state.view()[3]), kTolerance);
     }
-  cpu::gated_norm({.x = x, .weight = weight, .eps = 1e-5f, .gate = gate, .sigmoid = sigmoid}, isa);
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(x.span<float>()[i], expected[i], 5e-6);
+}
+
+TEST_P(GatedDeltaHalf, ReturnsTheSameBitsForEveryCutIfBatchInvariant) {
+  constexpr int32_t kTokens = 140;
+  const Shape shape{1, 2, 128, 32};
+  const auto outputs = [&](std::span<const int32_t> ends) {
+    const Layer layer = rounded_layer(shape, kTokens, GetParam());
+    int32_t first = 0;
+    for (const int32_t end : ends) {
+      Batch batch;
+      batch.add(3, first, end - first);
+      GatedDeltaArgs args = layer.args(batch, first, end - first);
+      args.batch.batch_invariant = true;
+      run(args, GetParam());
+      first = end;
+    }
+    return layer;
+  };
+  const int32_t all[] = {kTokens}, parts[] = {1, 2, 40, 104, kTokens};
+  const Layer whole = outputs(all), divided = outputs(parts);
+  EXPECT_TRUE(std::ranges::equal(divided.out.span<float>(), whole.out.span<float>()));
+  EXPECT_TRUE(std::ranges::equal(divided.state.view()[3].span<float>(), whole.state.view()[3].span<float>()));
+}
+
+// Operands of a chunk's products are rounded: the state, X, V, T and A.
+double chunk_tolerance(const test::Target& target) { return 4.0 * rounding(target); }
+
+TEST_P(GatedDeltaHalf, ComputesChunksOfEveryLength) {
+  const Shape shapes[] = {{1, 2, 128, 128}, {1, 1, 64, 32}, {1, 3, 96, 48}, {1, 4, 128, 16}};
+  for (const Shape& shape : shapes)
+    for (const int32_t num_tokens : {1, 63, 64, 65, 96, 129, 1000}) {
+      if (num_tokens == 1000 && shape.dim_v == 128) continue;
+      Layer layer = rounded_layer(shape, num_tokens, GetParam());
+      Layer expected = rounded_layer(shape, num_tokens, GetParam());
+      layer.beta_scale = expected.beta_scale = shape.v_heads == 1 ? 2.0f : 1.0f;
+      Batch batch;
+      batch.add(3, 0, num_tokens);
+      run(layer.args(batch, 0, num_tokens), GetParam());
+      run_reference(expected, num_tokens);
+      EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()))
+          << shape.dim_k << ' ' << num_tokens;
+      EXPECT_LE(test::relative_error(layer.state.view()[3], expected.state.view()[3]),
+                chunk_tolerance(GetParam()))
+          << shape.dim_k << ' ' << num_tokens;
+    }
+}
+
+TEST_P(GatedDeltaHalf, ComputesChunksAndStepsOfAMixedBatch) {
+  const Shape shape{2, 4, 64, 32};
+  constexpr int32_t kTokens = 340;
+  const Layer layer = rounded_layer(shape, kTokens, GetParam());
+  const Layer expected = rounded_layer(shape, kTokens, GetParam());
+  for (const Layer* const either : {&layer, &expected})
+    for (const int64_t slot : {4, 5, 7}) test::fill_random(either->state.view()[slot], 8, -0.5f, 0.5f);
+  // A prompt, padding, a token, a chunk of a prompt that starts inside a chunk and from another slot, drafts,
+  // and two tokens without a request.
+  Batch batch;
+  batch.add(1, 0, 130);
+  batch.add(0, 0, 3);
+  batch.add(5, 40, 1);
+  batch.add(2, 37, 198, 7);
+  batch.add(4, 5, 6);
+  batch.save_slots.resize(kTokens);
+  batch.save_slots[70] = 3;
+  batch.save_slots[134 + 26] = 6;  // the last token of a chunk
+  run(layer.args(batch, 0, kTokens), GetParam());
+  reference::gated_delta_rule(expected.args(batch, 0, kTokens));
+  EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()));
+  for (const int64_t slot : {1, 2, 3, 4, 5, 6, 7})
+    EXPECT_LE(test::relative_error(layer.state.view()[slot], expected.state.view()[slot]),
+              chunk_tolerance(GetParam()))
+        << slot;
+  for (const int64_t token : {130, 131, 132, 338, 339})
+    for (const float x : layer.out.view()[token].span<float>()) EXPECT_EQ(x, 0.0f) << token;
+  for (const float x : layer.state.view()[0].span<float>()) EXPECT_TRUE(std::isnan(x));
+}
+
+TEST_P(GatedDeltaHalf, ReturnsTheSameBitsForCutsBetweenChunks) {
+  constexpr int32_t kTokens = 320;
+  const Shape shape{1, 2, 128, 32};
+  Layer whole = rounded_layer(shape, kTokens, GetParam());
+  const int32_t all[] = {kTokens}, cuts[] = {64, 192, kTokens};
+  run_steps(whole, all, GetParam());
+  Layer layer = rounded_layer(shape, kTokens, GetParam());
+  run_steps(layer, cuts, GetParam());
+  EXPECT_TRUE(std::ranges::equal(layer.out.span<float>(), whole.out.span<float>()));
+  EXPECT_TRUE(std::ranges::equal(layer.state.view()[3].span<float>(), whole.state.view()[3].span<float>()));
+}
+
+TEST_P(GatedDeltaHalf, ForgetsTheStateWithoutOverflow) {
+  const Shape shape{1, 2, 64, 32};
+  constexpr int32_t kTokens = 200;
+  const Layer layer = rounded_layer(shape, kTokens, GetParam());
+  const Layer expected = rounded_layer(shape, kTokens, GetParam());
+  for (const Layer* const either : {&layer, &expected}) {
+    test::fill(either->a_log, 5.0f);  // decays down to e^-300
+    either->a_log.as<float>()[1] = 2.0f;
+  }
+  Batch batch;
+  batch.add(3, 0, kTokens);
+  run(layer.args(batch, 0, kTokens), GetParam());
+  run_reference(expected, kTokens);
+  EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()));
 }
 
 TEST(GatedDeltaCheck, NamesTheArgumentAndItsValue) {

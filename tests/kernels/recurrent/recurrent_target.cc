@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 #include <list>
 
 #include "attend/kernels/recurrent/cpu/recurrent.h"
@@ -72,6 +73,13 @@ class GpuCall {
             .save_slots = arrays_.view(host.save_slots),
             .batch_invariant = host.batch_invariant};
   }
+  // Rows of this width in the activations' dtype, full of NaN.
+  TensorView workspace(int64_t num_rows, int64_t width) {
+    if (width == 0) return {};
+    const Tensor& nans = workspaces_.emplace_back(Tensor::empty({num_rows, width}, dtype_));
+    std::memset(nans.view().data, 0xff, nans.view().num_bytes());
+    return copy(nans);
+  }
   void finish() {
     for (const DeviceCopy* copy : downloads_) copy->download(stream());
     cuda::synchronize(stream());
@@ -86,6 +94,7 @@ class GpuCall {
   cuda::OwnedStream stream_;
   DeviceArrays arrays_;
   std::list<Converted> converted_;
+  std::list<Tensor> workspaces_;
   std::list<DeviceCopy> copies_;
   std::vector<const DeviceCopy*> downloads_;
   std::vector<const Converted*> results_;
@@ -154,6 +163,41 @@ void run(const SelectiveScanArgs& args, const Target& target) {
                   .out = call.updated_activation(args.out),
                   .batch = call.batch(args.batch)},
                  call.stream());
+  call.finish();
+}
+
+void run(const GatedDeltaArgs& args, const Target& target) {
+  check_on_cpu(args);
+  if (!target.on_gpu) return cpu::gated_delta_rule(args, target.isa);
+  GpuCall call(target.dtype);
+  gated_delta_rule({.q = call.activation(args.q),
+                    .k = call.activation(args.k),
+                    .v = call.activation(args.v),
+                    .alpha = call.activation(args.alpha),
+                    .beta = call.activation(args.beta),
+                    .a_log = call.input(args.a_log),
+                    .dt_bias = call.input(args.dt_bias),
+                    .beta_scale = args.beta_scale,
+                    .lower_bound = args.lower_bound,
+                    .state = call.updated(args.state),
+                    .out = call.updated_activation(args.out),
+                    .batch = call.batch(args.batch),
+                    .workspace = call.workspace(
+                        args.out.shape[0],
+                        gated_delta_workspace_width(args.v.shape[1], target.dtype, call.stream().device))},
+                   call.stream());
+  call.finish();
+}
+
+void run(const GatedNormArgs& args, const Target& target) {
+  if (!target.on_gpu) return cpu::gated_norm(args, target.isa);
+  GpuCall call(target.dtype);
+  gated_norm({.x = call.updated_activation(args.x),
+              .weight = call.input(args.weight),
+              .eps = args.eps,
+              .gate = call.activation(args.gate),
+              .sigmoid = args.sigmoid},
+             call.stream());
   call.finish();
 }
 

@@ -10,6 +10,7 @@
 
 #include "attend/kernels/common/cpu/isa.h"
 #include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/gated_delta.h"
 #include "attend/kernels/recurrent/selective_scan.h"
 #include "tests/kernels/recurrent/recurrent_steps.h"
 
@@ -38,6 +39,9 @@ class NeedsTarget : public testing::TestWithParam<Target> {
 // Checks the arguments, then calls the operation.
 void run(const CausalConvArgs& args, const Target& target);
 void run(const SelectiveScanArgs& args, const Target& target);
+// Allocates the workspace itself, full of NaN.
+void run(const GatedDeltaArgs& args, const Target& target);
+void run(const GatedNormArgs& args, const Target& target);
 void run(const GroupedGatedNormArgs& args, const Target& target);
 
 // Slot of the request of run_steps().

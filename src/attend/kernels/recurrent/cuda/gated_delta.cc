@@ -42,6 +42,8 @@ DeltaParams delta_params(const GatedDeltaArgs& args) {
           .decays_per_channel = args.decays_per_channel()};
 }
 
+int max_shared_bytes() { return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
+
 // Returns true if requests may have chunks, and the chunk form supports these tensors.
 bool uses_chunks(const GatedDeltaArgs& args) {
   if (args.batch.batch_invariant || args.decays_per_channel() || args.workspace.empty() ||
@@ -51,6 +53,8 @@ bool uses_chunks(const GatedDeltaArgs& args) {
   const int64_t longest = args.out.shape[0] - args.batch.num_reqs() + 1;
   if (longest < kDeltaTokensPerSlot) return false;
   const int64_t dim_k = args.k.shape[2], dim_v = args.v.shape[2];
+  // A slice of 32 rows also needs more memory than the other kernel.
+  if (sm80::delta_scan_shared_bytes(static_cast<int>(dim_k), 32) > max_shared_bytes()) return false;
   return args.beta.shape[2] <= sm80::kMaxDeltaRatio && (dim_k == 64 || dim_k == 96 || dim_k == 128) &&
          dim_v % 16 == 0 && rows_aligned({&args.q, &args.k, &args.v, &args.out, &args.workspace});
 }
@@ -59,7 +63,10 @@ bool uses_chunks(const GatedDeltaArgs& args) {
 int scan_slice(const DeltaParams& params) {
   const int num_ctas_of_16 = params.num_v_heads * params.dim_v / 16 * params.batch.num_reqs;
   for (const int slice : {64, 32})
-    if (params.dim_v % slice == 0 && num_ctas_of_16 * 16 / slice * 8 >= num_sms() * 7) return slice;
+    if (params.dim_v % slice == 0 &&
+        sm80::delta_scan_shared_bytes(params.dim_k, slice) <= max_shared_bytes() &&
+        num_ctas_of_16 * 16 / slice * 8 >= num_sms() * 7)
+      return slice;
   return 16;
 }
 

@@ -1,7 +1,7 @@
 // States and outputs of the chunk form (delta_chunk_kernel.h): walks the chunks of a request.
 //
 //   tile        16 to 64 rows of a value head's state per CTA; chunks of 64 tokens
-//   warps       one per 16 rows of the state, and 4 that load the next chunks
+//   warps       one per 16 rows of the state, and 2 or 4 that load the next chunks
 //   registers   about 200 per computing thread: 16 rows of S in float32, and of X and the output
 //   shared      2 or 3 stages of 56 KB for head_dim_k 128 and 64 rows
 //   bytes       per chunk: q, k, T and A from L2 for each CTA of the head; its columns of v and out once
@@ -21,7 +21,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr int kScanLoadWarps = 4;
+// Warps that load: with few rows, two CTAs share the registers of an SM.
+template <int kSlice>
+inline constexpr int kScanLoadWarps = kSlice == 64 ? 4 : 2;
 inline constexpr int kChunkTiles = kDeltaChunk / 8, kChunkBlocks = kDeltaChunk / 16;
 
 template <class T, int kDimK, int kSlice>
@@ -36,9 +38,8 @@ struct ScanStage {
   alignas(16) float factors[kNumDeltaFactors][kDeltaChunk];
 };
 
-// Number of stages: one CTA of 64 rows per SM, and two of fewer rows.
 template <int kSlice>
-inline constexpr int kScanStages = kSlice == 64 ? 3 : 2;
+inline constexpr int kScanStages = delta_scan_stages(kSlice);
 
 // The 16 rows of S of a warp, in tiles of d. Row lane / 4 and that + 8, columns 2 (lane % 4) and that + 1.
 template <int kDimK>
@@ -284,7 +285,7 @@ class DeltaChunkScan {
 template <class T, int kDimK, int kSlice>
 __device__ inline void load_chunk(const DeltaChunkParams& params, const DeltaChunk& chunk, int head,
                                   int first_row, int slot, ScanStage<T, kDimK, kSlice>& stage, int thread) {
-  constexpr int kThreads = 32 * kScanLoadWarps;
+  constexpr int kThreads = 32 * kScanLoadWarps<kSlice>;
   const DeltaParams& delta = params.delta;
   const int key_head = head / delta.ratio;
   const char* const from = params.workspace + (int64_t{slot} * delta.num_v_heads + head) * kDeltaSlotBytes;
@@ -298,7 +299,7 @@ __device__ inline void load_chunk(const DeltaChunkParams& params, const DeltaChu
 }
 
 template <class T, int kDimK, int kSlice>
-__global__ void __launch_bounds__(2 * kSlice + 32 * kScanLoadWarps)
+__global__ void __launch_bounds__(2 * kSlice + 32 * kScanLoadWarps<kSlice>, 1)
     delta_chunk_scan_kernel(const __grid_constant__ DeltaChunkParams params) {
   using Stage = ScanStage<T, kDimK, kSlice>;
   constexpr int kStages = kScanStages<kSlice>, kWarps = kSlice / 16;
@@ -345,13 +346,14 @@ __global__ void __launch_bounds__(2 * kSlice + 32 * kScanLoadWarps)
 template <class T, int kDimK, int kSlice>
 void launch_delta_chunk_scan_for(const DeltaChunkParams& params, void* stream) {
   constexpr auto kKernel = delta_chunk_scan_kernel<T, kDimK, kSlice>;
-  constexpr int kBytes = kScanStages<kSlice> * sizeof(ScanStage<T, kDimK, kSlice>);
+  constexpr int kBytes = delta_scan_shared_bytes(kDimK, kSlice);
+  static_assert(kBytes == kScanStages<kSlice> * sizeof(ScanStage<T, kDimK, kSlice>));
   allow_shared_memory<kKernel>(kBytes, "gated_delta_rule");
   const DeltaParams& delta = params.delta;
   launch_dependent<DeltaChunkParams>(kKernel,
                                      dim3(static_cast<unsigned>(delta.num_v_heads * delta.dim_v / kSlice),
                                           static_cast<unsigned>(delta.batch.num_reqs)),
-                                     2 * kSlice + 32 * kScanLoadWarps, kBytes, stream, params,
+                                     2 * kSlice + 32 * kScanLoadWarps<kSlice>, kBytes, stream, params,
                                      "gated_delta_rule");
 }
 
