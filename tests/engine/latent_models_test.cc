@@ -10,10 +10,12 @@
 #include <string>
 #include <vector>
 
+#include "attend/attention/backend.h"
 #include "attend/backends/table.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/kv/req_to_token_pool.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
 #include "tests/support/gpu_device.h"
