@@ -66,6 +66,8 @@ sanitized=(
   "m    kernels_cuda_test Each/CudaStep.*ForAllLengths/Decode:Each/CudaStep.*ForAllLengths/VerifyOfManyHeads:Each/CudaStep.*ForAllLengths/Latent"
   "m    kernels_cuda_test CudaPrefixReady.*:CudaInlinePlan.*"
   "m    engine_test       *ReplayOnGpu*/triton_bfloat16"
+  # Recurrent layers: chunks and decode of a gated delta net and of Mamba-2.
+  "m    engine_test       Recurrent/GoldenModel.*InChunks/qwen3_next_grouped_gpu:Recurrent/GoldenModel.*InChunks/bamba_mamba2_gpu"
   # MLA and verify, in which CTAs share work tiles; experts in mxfp4, direct and tiled.
   "mi   kernels_cuda_test Each/CudaStep.*AHundredTimes/Latent*:Each/CudaStep.*AHundredTimes/Verify*:CudaMla.HasTheSameBits*"
   "mi   moe_test          *MxFp4MatchesFloat64*"

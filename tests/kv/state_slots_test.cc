@@ -159,7 +159,10 @@ TEST_F(StateGroupTest, AnAnswerKeepsOneState) {
   const RequestRow answer = row(3, 5);
   group_->begin(answer, 0, {}, 0);
   group_->grow(answer, 0, 3, {.is_prompt = true, .prompt_end = 3});
-  for (int end = 4; end <= 17; ++end) group_->grow(answer, end - 1, end, {});
+  for (int end = 4; end <= 17; ++end) {
+    group_->grow(answer, end - 1, end, {});
+    group_->advance(answer, end);
+  }
   EXPECT_EQ(slots_.save_slot(answer, 8), 0);
   EXPECT_NE(slots_.save_slot(answer, 16), 0);
   EXPECT_EQ(slots_.num_free(), 1);
@@ -169,6 +172,28 @@ TEST_F(StateGroupTest, AnAnswerKeepsOneState) {
   EXPECT_EQ(group_->match(pages), 0);
   group_->release(answer, 17);
   EXPECT_EQ(slots_.num_free(), 2);
+}
+
+TEST_F(StateGroupTest, AnAnswerKeepsItsStateIfTheDraftOfTheNextOneIsRejected) {
+  const RequestRow answer = row(18, 5);
+  group_->begin(answer, 0, {}, 0);
+  group_->grow(answer, 0, 3, {.is_prompt = true, .prompt_end = 3});
+  for (int end = 4; end <= 14; ++end) {
+    group_->grow(answer, end - 1, end, {});
+    group_->advance(answer, end);
+  }
+  // Token 14, and drafts up to token 17.
+  group_->grow(answer, 14, 15, {});
+  group_->grow(answer, 15, 18, {});
+  EXPECT_NE(slots_.save_slot(answer, 8), 0);
+  EXPECT_NE(slots_.save_slot(answer, 16), 0);
+  group_->advance(answer, 15);
+  group_->rewind(answer, 18, 15);
+  EXPECT_EQ(slots_.save_slot(answer, 16), 0);
+  group_->snapshot(answer, 15);
+  const PageId pages[] = {PageId(5), PageId(6), PageId(7)};
+  EXPECT_EQ(group_->match(pages), 2);
+  group_->release(answer, 15);
 }
 
 }  // namespace

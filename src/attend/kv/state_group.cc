@@ -68,6 +68,7 @@ class StateGroup final : public CacheGroup {
 
   void advance(RequestRow row, int num_computed) override {
     RowState& state = of(row);
+    drop_former_answers(row, num_computed);
     if (state.loads != kNoPage && num_computed > snapshots_.at(state.loads).position) end_load(row);
   }
 
@@ -205,18 +206,24 @@ class StateGroup final : public CacheGroup {
     slots_.add_save(row, position, slot);
   }
 
-  // An answer has one state, that of its last position: the next one overwrites it.
+  // An answer has one state, that of its last position. The former one remains until the next one is
+  // computed, since its token may be a draft that is rejected.
   void save_answer(RequestRow row, int position) {
     std::vector<Save>& saves = of(row).saves;
-    const auto found = std::ranges::find(saves, true, &Save::of_answer);
-    if (found == saves.end()) {
-      save(row, position);
-      if (!saves.empty() && saves.back().position == position) saves.back().of_answer = true;
-      return;
-    }
-    slots_.drop_save(row, found->position);
-    found->position = position;
-    slots_.add_save(row, position, found->slot);
+    save(row, position);
+    if (!saves.empty() && saves.back().position == position) saves.back().of_answer = true;
+  }
+
+  void drop_former_answers(RequestRow row, int num_computed) {
+    std::vector<Save>& saves = of(row).saves;
+    int last = 0;
+    for (const Save& save : saves)
+      if (save.of_answer && save.position <= num_computed) last = std::max(last, save.position);
+    std::erase_if(saves, [&](const Save& save) {
+      if (!save.of_answer || save.position >= last) return false;
+      drop(row, save);
+      return true;
+    });
   }
 
   const ReqToTokenPool& rows_;
