@@ -55,7 +55,8 @@ class GoldenModel : public testing::TestWithParam<std::tuple<const char*, Device
       if (i == 0) first = id;
     }
     while (engine.step([&](const RequestOutput& output) {
-      outputs[static_cast<size_t>(output.id - first)].push_back(output.token_ids[0]);
+      Tokens& tokens = outputs[static_cast<size_t>(output.id - first)];
+      tokens.insert(tokens.end(), output.token_ids.begin(), output.token_ids.end());
     })) {
     }
     return outputs;
@@ -96,6 +97,20 @@ TEST_P(DeterministicGoldenModel, MatchesTheTokensOfTransformersInABatch) {
   EXPECT_EQ(generate(engine), expected_);
 }
 
+using DraftedGoldenModel = GoldenModel;
+
+TEST_P(DraftedGoldenModel, MatchesTheTokensOfTransformersWithDrafts) {
+  // Matches of one token, so that most steps have drafts, right or wrong.
+  config_.speculation = {.algorithm = SpeculativeAlgorithm::kNgram,
+                         .num_draft_tokens = 4,
+                         .ngram_min_match_window_size = 1,
+                         .disable_by_batch_size = 16};
+  Engine engine(config_);
+  EXPECT_EQ(generate(engine), expected_);
+  const DraftCounts& drafts = engine.stats().drafts;
+  EXPECT_GT(drafts.num_drafted, drafts.num_accepted);
+}
+
 std::string model_and_device(const testing::TestParamInfo<std::tuple<const char*, Device>>& test) {
   std::string name = std::get<0>(test.param);
   std::ranges::replace(name, '-', '_');
@@ -116,12 +131,17 @@ INSTANTIATE_TEST_SUITE_P(Heads, DeterministicGoldenModel,
                          testing::Combine(testing::Values("llama-gqa4-hd32", "llama-mqa24-hd16"),
                                           testing::Values(Device{}, kGpu)),
                          model_and_device);
-INSTANTIATE_TEST_SUITE_P(
-    Recurrent, GoldenModel,
-    testing::Combine(testing::Values("qwen3-next-grouped", "qwen3-5-nested", "qwen3-5-moe-fused",
-                                     "bamba-mamba2", "falcon-h1-gate-only", "nemotron-h-experts", "lfm2-moe"),
-                     testing::Values(Device{}, kGpu)),
-    model_and_device);
+constexpr const char* kRecurrentModels[] = {
+    "qwen3-next-grouped",  "qwen3-5-nested",     "qwen3-5-moe-fused", "bamba-mamba2",
+    "falcon-h1-gate-only", "nemotron-h-experts", "lfm2-moe"};
+INSTANTIATE_TEST_SUITE_P(Recurrent, GoldenModel,
+                         testing::Combine(testing::ValuesIn(kRecurrentModels),
+                                          testing::Values(Device{}, kGpu)),
+                         model_and_device);
+INSTANTIATE_TEST_SUITE_P(Recurrent, DraftedGoldenModel,
+                         testing::Combine(testing::ValuesIn(kRecurrentModels),
+                                          testing::Values(Device{}, kGpu)),
+                         model_and_device);
 // The weights are stored in 16 bits; a GPU would compute in 16 bits.
 INSTANTIATE_TEST_SUITE_P(OnCpu, GoldenModel,
                          testing::Combine(testing::Values("gpt-oss-defaults", "llama4-interleaved",
