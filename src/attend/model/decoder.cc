@@ -22,7 +22,7 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const LayerIndices indices{.cache = spec_.cache_layer(i), .state = spec_.state_layer(i)};
-    add(i, make_mixer(layer, indices, spec_, names_));
+    add(i, make_mixer(layer, indices, spec_, names_, placement_.device, placement_.dtype));
     add(i, make_mlp(layer, spec_, names_, placement_.device));
   }
 }

@@ -8,10 +8,12 @@
 namespace attend {
 
 GatedDeltaModule::GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlacement& norms, int state_layer,
-                                   const ModelSpec& model, const DecoderNames& names)
+                                   const ModelSpec& model, const DecoderNames& names, Device device,
+                                   DType dtype)
     : spec_(spec),
       state_layer_(state_layer),
       hidden_size_(model.hidden_size),
+      workspace_width_(kernels::gated_delta_workspace_width(spec.num_v_heads, dtype, device)),
       names_(names),
       norm_{.weight = {}, .eps = model.norm_eps},
       gated_norm_(norm_) {
@@ -44,7 +46,7 @@ void GatedDeltaModule::add_slots(SlotWriter& slots) {
 }
 
 std::vector<int64_t> GatedDeltaModule::scratch_widths() const {
-  return {projected_features(), spec_.conv_channels(), spec_.v_features()};
+  return {projected_features(), spec_.conv_channels(), spec_.v_features(), workspace_width_};
 }
 
 GatedDeltaModule::Projections GatedDeltaModule::projections(const TensorView& projected) const {
@@ -81,7 +83,7 @@ GatedDeltaModule::Projections GatedDeltaModule::projections(const TensorView& pr
 }
 
 void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
-                           const kernels::RecurrentBatch& batch, const TensorView& convolved,
+                           const kernels::RecurrentBatch& batch, const MixScratch& scratch,
                            const TensorView& out, Stream& stream) const {
   const LayerState& state = states.layer(state_layer_);
   const std::array<TensorView, 3> conv_inputs = {parts.q, parts.k, parts.v};
@@ -89,12 +91,12 @@ void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
                         .weight = conv_,
                         .bias = {},
                         .state = state.conv,
-                        .out = convolved,
+                        .out = scratch.convolved,
                         .batch = batch},
                        stream);
   const int64_t q = spec_.q_features();
   const auto heads = [&](int64_t begin, int64_t end, int64_t head_dim) {
-    return convolved.slice(1, begin, end).split(1, head_dim);
+    return scratch.convolved.slice(1, begin, end).split(1, head_dim);
   };
   kernels::gated_delta_rule({.q = heads(0, q, spec_.head_dim_k),
                              .k = heads(q, 2 * q, spec_.head_dim_k),
@@ -105,19 +107,21 @@ void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
                              .dt_bias = dt_bias_,
                              .state = state.recurrent,
                              .out = out.split(1, spec_.head_dim_v),
-                             .batch = batch},
+                             .batch = batch,
+                             .workspace = scratch.workspace},
                             stream);
 }
 
 void GatedDeltaModule::forward(ModuleStep& step) const {
   const TensorView projected = step.scratch.take(projected_features());
-  const TensorView convolved = step.scratch.take(spec_.conv_channels());
+  MixScratch scratch{.convolved = step.scratch.take(spec_.conv_channels()), .workspace = {}};
   const TensorView out = step.scratch.take(spec_.v_features());
+  if (workspace_width_ > 0) scratch.workspace = step.scratch.take(workspace_width_);
   Stream& stream = step.context.stream;
   kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
   keep_inputs(projected, step);
   const Projections parts = projections(projected);
-  mix(parts, *step.states, step.recurrent, convolved, out, stream);
+  mix(parts, *step.states, step.recurrent, scratch, out, stream);
   kernels::gated_norm({.x = out.split(1, spec_.head_dim_v),
                        .weight = gated_norm_.weight,
                        .eps = gated_norm_.eps,
@@ -127,9 +131,9 @@ void GatedDeltaModule::forward(ModuleStep& step) const {
 }
 
 void GatedDeltaModule::replay(ReplayStep& step) const {
-  const TensorView convolved = step.scratch.take(spec_.conv_channels());
+  const MixScratch scratch{.convolved = step.scratch.take(spec_.conv_channels()), .workspace = {}};
   const TensorView out = step.scratch.take(spec_.v_features());
-  mix(projections(step.kept), step.states, step.batch, convolved, out, step.stream);
+  mix(projections(step.kept), step.states, step.batch, scratch, out, step.stream);
 }
 
 }  // namespace attend

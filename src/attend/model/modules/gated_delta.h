@@ -13,7 +13,7 @@ class GatedDeltaModule : public Module {
   // `state_layer`: ModelSpec::state_layer() of the layer. Throws Error(kUnsupported) for norms after the
   // sublayer.
   GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlacement& norms, int state_layer,
-                   const ModelSpec& model, const DecoderNames& names);
+                   const ModelSpec& model, const DecoderNames& names, Device device, DType dtype);
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
@@ -28,16 +28,20 @@ class GatedDeltaModule : public Module {
     TensorView q, k, v, z, b, a;
   };
   Projections projections(const TensorView& projected) const;
-  // Convolution and recurrence. `convolved`: scratch.
+  // Memory of mix(). Without a workspace, every token is a single step.
+  struct MixScratch {
+    TensorView convolved, workspace;
+  };
+  // Convolution and recurrence.
   void mix(const Projections& parts, const StatePool& states, const kernels::RecurrentBatch& batch,
-           const TensorView& convolved, const TensorView& out, Stream& stream) const;
+           const MixScratch& scratch, const TensorView& out, Stream& stream) const;
   int64_t projected_features() const {
     return spec_.conv_channels() + spec_.v_features() + 2 * int64_t{spec_.num_v_heads};
   }
 
   const GatedDeltaSpec spec_;
   const int state_layer_;
-  const int64_t hidden_size_;
+  const int64_t hidden_size_, workspace_width_;
   const DecoderNames& names_;
   kernels::Norm norm_, gated_norm_;
   TensorView conv_, a_log_, dt_bias_;

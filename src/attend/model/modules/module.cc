@@ -43,6 +43,8 @@ struct MakeMixer {
   const LayerIndices& indices;
   const ModelSpec& model;
   const DecoderNames& names;
+  Device device;
+  DType dtype;
 
   std::unique_ptr<Module> operator()(const AttentionSpec& spec) const {
     return std::make_unique<AttentionModule>(spec, norms, indices.cache, model, names);
@@ -51,7 +53,7 @@ struct MakeMixer {
     return std::make_unique<MlaModule>(spec, norms, indices.cache, model, names);
   }
   std::unique_ptr<Module> operator()(const GatedDeltaSpec& spec) const {
-    return std::make_unique<GatedDeltaModule>(spec, norms, indices.state, model, names);
+    return std::make_unique<GatedDeltaModule>(spec, norms, indices.state, model, names, device, dtype);
   }
   std::unique_ptr<Module> operator()(const ShortConvSpec& spec) const {
     return std::make_unique<ShortConvModule>(spec, norms, indices.state, model, names);
@@ -86,8 +88,9 @@ struct MakeMlp {
 }  // namespace
 
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, const LayerIndices& indices,
-                                   const ModelSpec& model, const DecoderNames& names) {
-  return std::visit(MakeMixer{layer.norms, indices, model, names}, layer.mixer);
+                                   const ModelSpec& model, const DecoderNames& names, Device device,
+                                   DType dtype) {
+  return std::visit(MakeMixer{layer.norms, indices, model, names, device, dtype}, layer.mixer);
 }
 
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,

@@ -96,9 +96,10 @@ struct LayerIndices {
   int cache = 0, state = 0;
 };
 
-// Create the modules of a layer; null: the layer has no such sublayer.
+// Create the modules of a layer; null: the layer has no such sublayer. `dtype`: of activations.
 std::unique_ptr<Module> make_mixer(const LayerSpec& layer, const LayerIndices& indices,
-                                   const ModelSpec& model, const DecoderNames& names);
+                                   const ModelSpec& model, const DecoderNames& names, Device device,
+                                   DType dtype);
 std::unique_ptr<Module> make_mlp(const LayerSpec& layer, const ModelSpec& model, const DecoderNames& names,
                                  Device device);
 
