@@ -130,6 +130,15 @@ TEST(RecurrentEngine, KeepsTheSnapshotsThatWereUsedLast) {
   EXPECT_EQ(ask(engine, b).num_cached_tokens, 0);
 }
 
+TEST(RecurrentEngine, DividesTheGivenStatesAmongRequestsAndSnapshots) {
+  EngineConfig config = recurrent_config(true);
+  config.max_running_requests = 0;
+  config.max_mamba_cache_size = 10;
+  Engine engine(config);
+  EXPECT_EQ(engine.info().limits.max_reqs, 5);
+  EXPECT_EQ(engine.info().num_state_snapshots, 5);
+}
+
 TEST(RecurrentEngine, HasNoSnapshotsWithoutAPrefixCache) {
   Engine engine(recurrent_config(false));
   EXPECT_EQ(engine.info().num_state_snapshots, 0);

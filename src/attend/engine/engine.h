@@ -185,7 +185,7 @@ class Engine {
   void draft(const ScheduledStep& step);
   // Accepts the drafted tokens that are equal to the sampled ones; `tokens` has one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
-  // Recurrent states: tells the next launch which tokens of the step remain.
+  // Recurrent states: passes the tokens of the step that remain to the next launch.
   void keep_accepted_states(const ScheduledStep& step);
   // Pools the hidden states of a request into its vector, and ends the request.
   void pool(Request& request, const TensorView& hidden_states, const OutputSink& sink);

@@ -110,13 +110,19 @@ int default_reqs_on_gpu(const EngineConfig& config, const ModelSpec& model) {
   return static_cast<int>(std::clamp(affordable, 1.0, 1.0 * kDefaultMaxRunningRequestsOnGpu));
 }
 
+int default_max_reqs(const EngineConfig& config, const ModelSpec& model) {
+  if (config.pooling) return kDefaultPooledInputs;
+  const int reqs = config.on_gpu() ? default_reqs_on_gpu(config, model) : kDefaultMaxRunningRequests;
+  if (!model.has_states() || config.max_mamba_cache_size == 0) return reqs;
+  // The other half of the given number of states is for snapshots.
+  return std::min(reqs, std::max(1, config.max_mamba_cache_size / 2));
+}
+
 BatchLimits choose_limits(const EngineConfig& config, const ModelSpec& model, const EngineInfo& info) {
   const SpeculativeOptions& speculation = info.speculation;
   BatchLimits limits;
-  const int default_reqs = config.pooling    ? kDefaultPooledInputs
-                           : config.on_gpu() ? default_reqs_on_gpu(config, model)
-                                             : kDefaultMaxRunningRequests;
-  limits.max_reqs = config.max_running_requests > 0 ? config.max_running_requests : default_reqs;
+  limits.max_reqs =
+      config.max_running_requests > 0 ? config.max_running_requests : default_max_reqs(config, model);
   // Every running request adds at least one token to a step.
   const int default_chunk = config.pooling    ? std::max(kDefaultPooledTokens, info.context_length)
                             : config.on_gpu() ? kDefaultChunkOnGpu
