@@ -3,7 +3,7 @@
 //
 //   tile        1 row x 32 keys (16 above head dim 256); head dims up to 256/256, or 576/512
 //   warps       8, each with 4 (2) keys of a tile; lane l has elements l, l + 32, ...
-//   registers   126 (185)
+//   registers   167 (250)
 //   shared      8 KB (16), for the sum over warps
 //   bytes       per key: its K and V row, read again for every query head
 //   bound       latency of loads and warp sums; this is the fallback
@@ -43,9 +43,28 @@ __device__ float warp_sum(float x) {
   return x;
 }
 
+// Loads are unconditional, at a valid address where a lane has no element: the compiler then issues all of
+// them before it waits for one.
+template <Element kElement, int kElements>
+__device__ void load_query(const AttentionParams& params, int token, int q_head, int lane,
+                           float (&q)[kElements]) {
+  const int nope_dim = params.head_dim_qk - params.rope_dim;
+  const int64_t nope = token * params.q.token_stride + q_head * params.q.head_stride,
+                rope = token * params.q_rope.token_stride + q_head * params.q_rope.head_stride;
+#pragma unroll
+  for (int e = 0; e < kElements; ++e) {
+    const int d = e * 32 + lane;
+    const bool rotated = d >= nope_dim && d < params.head_dim_qk;
+    const float x = load_element(rotated ? params.q_rope.data : params.q.data,
+                                 rotated ? rope + d - nope_dim : nope + (d < nope_dim ? d : 0), kElement);
+    q[e] = d < params.head_dim_qk ? x : 0.0f;
+  }
+}
+
 // Lane l holds elements l, l + 32, ... of rows of up to 32 kElementsQk and 32 kElementsV elements.
 template <class Rows, int kElementsQk, int kElementsV, int kKeys>
-__global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_constant__ AttentionParams params) {
+__global__ void __launch_bounds__(32 * kWarps, 1)
+    row_attention(const __grid_constant__ AttentionParams params) {
   write_padding(params, params.batch.cu_seqlen_q[params.batch.num_reqs]);
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const int token = static_cast<int>(blockIdx.x / static_cast<unsigned>(params.num_q_heads));
@@ -57,19 +76,22 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   const int kv_head = q_head / params.group;
 
   float q[kElementsQk];
-  const int nope_dim = params.head_dim_qk - params.rope_dim;
-#pragma unroll
-  for (int e = 0; e < kElementsQk; ++e) {
-    const int d = e * 32 + lane;
-    q[e] = 0.0f;
-    if (d < nope_dim)
-      q[e] = load_element(params.q.data, token * params.q.token_stride + q_head * params.q.head_stride + d,
-                          params.q_element);
-    else if (d < params.head_dim_qk)
-      q[e] =
-          load_element(params.q_rope.data,
-                       token * params.q_rope.token_stride + q_head * params.q_rope.head_stride + d - nope_dim,
-                       params.q_element);
+  switch (params.q_element) {
+    case Element::kF32:
+      load_query<Element::kF32>(params, token, q_head, lane, q);
+      break;
+    case Element::kF16:
+      load_query<Element::kF16>(params, token, q_head, lane, q);
+      break;
+    case Element::kBF16:
+      load_query<Element::kBF16>(params, token, q_head, lane, q);
+      break;
+    case Element::kF8E4M3:
+      load_query<Element::kF8E4M3>(params, token, q_head, lane, q);
+      break;
+    case Element::kF8E5M2:
+      load_query<Element::kF8E5M2>(params, token, q_head, lane, q);
+      break;
   }
 
   const float scale = params.scale * load_head_scale(params.q_scales, request, kv_head) *
@@ -80,29 +102,27 @@ __global__ void __launch_bounds__(32 * kWarps) row_attention(const __grid_consta
   const int begin = max(0, tree ? min(query.lo, span.prefix()) : query.lo);
   const int end = tree ? span.seqlen_kv : query.hi + 1;
   for (int first = begin + warp * kKeys; first < end; first += kWarps * kKeys) {
-    // All loads are issued before the first sum.
     float k[kKeys][kElementsQk], v[kKeys][kElementsV];
     bool visible[kKeys];
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
-      const int key = first + i;
-      visible[i] = key < end && sees(params.batch, span, query, key);
-      const int64_t page = visible[i] ? find_page(params.index, request, key) : 0,
+      visible[i] = first + i < end && sees(params.batch, span, query, first + i);
+      const int key = min(first + i, end - 1);
+      const int64_t page = find_page(params.index, request, key),
                     in_page = key & (params.index.page_size - 1);
       const int64_t k_offset = page * params.k.page_stride + in_page * params.k.token_stride +
                                kv_head * params.k.head_stride,
                     v_offset = page * params.v.page_stride + in_page * params.v.token_stride +
                                kv_head * params.v.head_stride;
 #pragma unroll
-      for (int e = 0; e < kElementsQk; ++e)
-        k[i][e] = visible[i] && e * 32 + lane < params.head_dim_qk
-                      ? Rows::load(params.k, k_offset, e * 32 + lane)
-                      : 0.0f;
+      for (int e = 0; e < kElementsQk; ++e) {
+        const int d = e * 32 + lane;
+        const float x = Rows::load(params.k, k_offset, d < params.head_dim_qk ? d : 0);
+        k[i][e] = d < params.head_dim_qk ? x : 0.0f;
+      }
 #pragma unroll
       for (int e = 0; e < kElementsV; ++e)
-        v[i][e] = visible[i] && e * 32 + lane < params.head_dim_v
-                      ? Rows::load(params.v, v_offset, e * 32 + lane)
-                      : 0.0f;
+        v[i][e] = Rows::load(params.v, v_offset, e * 32 + lane < params.head_dim_v ? e * 32 + lane : 0);
     }
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
