@@ -22,7 +22,8 @@ ORDERS = {
     "serve": ["json", "web", "http", "formats", "protocols", "."],
 }
 CONTRACTS = {
-    "checkpoint": ["checkpoint.h", "file_mapping.h", "input_file.h", "json.h", "mapped_range.h", "model_folder.h", "parse_json.h"],
+    "checkpoint": ["checkpoint.h", "file_mapping.h", "input_file.h", "json.h", "mapped_range.h", "model_folder.h", "parse_json.h", "tensor_file.h",
+                   "tensor_files.h"],
     "text/tokenizer": ["growth.h", "token_model.h", "unicode.h", "utf8.h", "vocabulary.h", "word_cache.h"],
 }
 # Namespaces of folders that differ from the enclosing folder's. Files of "api" folders declare the public interface in

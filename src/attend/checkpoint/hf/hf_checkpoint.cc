@@ -33,10 +33,10 @@ bool is_plain_file_name(const std::string& name) {
 
 }  // namespace
 
-HfTensors::HfTensors(const std::filesystem::path& directory) : CheckpointTensors(directory) {
+HfTensors::HfTensors(const std::filesystem::path& directory) : TensorFiles(directory) {
   require_directory(directory, "a model directory");
   if (file_exists(directory / kSingleFile)) {
-    files_.emplace_back(directory / kSingleFile);
+    files_.push_back(SafetensorsFile(directory / kSingleFile));
     for (const TensorEntry& entry : files_[0].entries()) tensor_file_.emplace(entry.name, 0);
   } else if (file_exists(directory / kIndexFile)) {
     open_shards(directory / kIndexFile);
@@ -67,9 +67,9 @@ void HfTensors::open_shards(const std::filesystem::path& index_path) {
       if (!file_exists(path() / shard))
         fail(ErrorCode::kNotFound, (path() / shard).string(), ": missing shard, required by ", kIndexFile,
              " for tensor \"", name, "\"");
-      files_.emplace_back(path() / shard);
+      files_.push_back(SafetensorsFile(path() / shard));
     }
-    const SafetensorsFile& file = files_[found->second];
+    const TensorFile& file = files_[found->second];
     if (file.find(name) == nullptr)
       fail(ErrorCode::kCorruptFile, file.path().string(), ": no tensor \"", name, "\", required by ",
            kIndexFile);
@@ -77,60 +77,11 @@ void HfTensors::open_shards(const std::filesystem::path& index_path) {
   }
 }
 
-const SafetensorsFile* HfTensors::locate(std::string_view name) const {
-  const auto found = tensor_file_.find(std::string(name));
-  return found == tensor_file_.end() ? nullptr : &files_[found->second];
-}
-
-const SafetensorsFile& HfTensors::file_with_tensor(std::string_view name) const {
-  const SafetensorsFile* file = locate(name);
-  if (file == nullptr) fail(ErrorCode::kNotFound, path().string(), ": weights: no tensor \"", name, "\"");
-  return *file;
-}
-
-std::vector<std::string> HfTensors::names() const {
-  std::vector<std::string> names;
-  for (const auto& [name, file] : tensor_file_) names.push_back(name);
-  return names;
-}
-
-const TensorEntry& HfTensors::entry(std::string_view name) const {
-  return *file_with_tensor(name).find(name);
-}
-
-Tensor HfTensors::tensor(std::string_view name) const { return file_with_tensor(name).tensor(name); }
-
-std::string HfTensors::read(std::string_view name) const {
-  const SafetensorsFile& file = file_with_tensor(name);
-  return file.read(*file.find(name));
-}
-
-std::string HfTensors::where(std::string_view name) const {
-  return file_with_tensor(name).path().string() + ": tensor \"" + std::string(name) + "\"";
-}
-
-void HfTensors::fetch(std::string_view name, uint64_t begin, uint64_t end,
-                      const std::function<void(size_t bytes)>& fetched) const {
-  const SafetensorsFile& file = file_with_tensor(name);
-  file.fetch(*file.find(name), begin, end, fetched);
-}
-
-void HfTensors::prefetch_all(const std::atomic<bool>& stop) const {
-  for (const SafetensorsFile& file : files_) file.prefetch_all(stop);
-}
-
-void HfTensors::check_unchanged() const {
-  for (const SafetensorsFile& file : files_) file.check_unchanged();
-}
-
 JsonNode HfCheckpoint::config() const {
-  const bool is_gguf = path().extension() == ".gguf";
-  require_directory(
-      path(), is_gguf ? "a model directory as Hugging Face has them, with config.json and safetensors "
-                        "(GGUF is not read; `hf download` the original model)"
-                      : "a model directory as Hugging Face has them, with config.json and safetensors, or "
-                        "the name of a model in the Hugging Face cache (nothing is downloaded: run `hf "
-                        "download ORG/MODEL`)");
+  require_directory(path(),
+                    "a model directory as Hugging Face has them, with config.json and safetensors, a GGUF "
+                    "file, or the name of a model in the Hugging Face cache (nothing is downloaded: run `hf "
+                    "download ORG/MODEL`)");
   if (!file_exists(path() / "config.json"))
     if (const std::string note = note_on_missing(MissingFile::kConfig, path()); !note.empty())
       fail(ErrorCode::kNotFound, path().string(),
