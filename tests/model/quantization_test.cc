@@ -213,10 +213,10 @@ TEST(Quantization, ReadsModelOptConfig) {
 }
 
 TEST(Quantization, RejectsUnsupportedMethods) {
-  expect_quantization_rejected(
-      R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
-      {"quant_method \"bitsandbytes\"",
-       "auto-round, awq, compressed-tensors, fbgemm_fp8, fp8, gptq, intel/auto-round, modelopt, mxfp4"});
+  expect_quantization_rejected(R"({"quant_method": "bitsandbytes"})", ErrorCode::kUnsupported,
+                               {"quant_method \"bitsandbytes\"",
+                                "auto-round, awq, compressed-tensors, fbgemm_fp8, fp8, gguf, gptq, "
+                                "intel/auto-round, modelopt, mxfp4"});
   expect_quantization_rejected("{}", ErrorCode::kUnsupported, {"quant_method \"?\""});
   expect_quantization_rejected(R"({"quant_method": "gptq", "bits": 3})", ErrorCode::kUnsupported,
                                {"bits 3: attend supports 4, 8"});

@@ -1,8 +1,7 @@
 // Checkpoint: config, tokenizer and tensors of a published model, independent of the file format.
 //
 // Configs, tokenizers and tensor names have Hugging Face's form. A reader of another format converts to it,
-// so that floors above do not depend on the format. hf/ is the first implementation; another one is added in
-// open_checkpoint().
+// so that floors above do not depend on the format. Readers are hf/ and gguf/.
 #pragma once
 
 #include <atomic>
@@ -16,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/tensor/block_format.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -33,6 +33,8 @@ struct TensorEntry {
   std::optional<DType> dtype;  // none: attend does not support the file's dtype
   std::vector<int64_t> shape;
   uint64_t begin = 0, end = 0;  // bytes from the start of the file's data
+  // Blocks of quantized values: dtype is uint8, and shape ends with blocks per row and bytes per block.
+  std::optional<BlockFormat> block_format = std::nullopt;
 
   uint64_t num_bytes() const { return end - begin; }
 };
@@ -122,8 +124,11 @@ class Checkpoint {
 // Error(kNotFound) if neither exists.
 std::filesystem::path find_model(const std::string& name);
 
-// Returns the checkpoint at `path`, a Hugging Face model directory. Reads nothing: a path without a
-// checkpoint is reported by the first call that reads.
+// Extension of the names of GGUF files.
+inline constexpr std::string_view kGgufExtension = ".gguf";
+
+// Returns the checkpoint at `path`: a GGUF file if it ends in .gguf, otherwise a Hugging Face model
+// directory. Reads nothing: a path without a checkpoint is reported by the first call that reads.
 std::unique_ptr<Checkpoint> open_checkpoint(const std::filesystem::path& path);
 
 }  // namespace attend

@@ -41,6 +41,7 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
 std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement) {
+  if (placement.device.type == DeviceType::kCuda) require_gpu_weights(spec.quantization);
   auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
   if (files) {
     const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");

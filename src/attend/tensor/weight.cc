@@ -21,6 +21,8 @@ std::string_view to_string(WeightFormat format) {
       return "int4";
     case WeightFormat::kMxFp4:
       return "mxfp4";
+    case WeightFormat::kBlocks:
+      return "blocks";
   }
   return "?";
 }
@@ -42,6 +44,9 @@ size_t Weight::num_bytes() const {
 
 std::ostream& operator<<(std::ostream& out, const Weight& weight) {
   if (weight.format == WeightFormat::kPlain || weight.data.rank != 2) return out << weight.data;
+  if (weight.format == WeightFormat::kBlocks)
+    return out << block_layout(weight.block_format).name << " weight[" << weight.out_features() << ", "
+               << weight.in_features() << "]";
   return out << to_string(weight.format) << " weight[" << weight.out_features() << ", "
              << weight.in_features() << "], groups of " << weight.group_outs << " x " << weight.group_ins;
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "attend/tensor/block_format.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
@@ -13,8 +14,9 @@ namespace attend {
 // Storage format of a weight's elements. Every GEMM supports every format, with a fast kernel or a generic
 // one.
 //
-// Formats other than kPlain store codes q and a scale per group of group_outs x group_ins neighboring
-// elements. The last groups may be smaller. Scales are f32 in 8-bit formats and if group_outs is not 1.
+// Formats other than kPlain and kBlocks store codes q and a scale per group of group_outs x group_ins
+// neighboring elements. The last groups may be smaller. Scales are f32 in 8-bit formats and if group_outs is
+// not 1.
 enum class WeightFormat : uint8_t {
   kPlain,  // data: f32, f16 or bf16 [out_features, in_features], contiguous; no scales
   // w = q * scale. data: fp8_e4m3 [out_features, in_features], contiguous, without NaN. A group is the whole
@@ -30,8 +32,11 @@ enum class WeightFormat : uint8_t {
   // w = e2m1(q) * 2^(scale - 127). Layout of kInt4; q has a sign bit, two exponent bits and a mantissa bit.
   // scales: u8 below 255, group_ins is 32.
   kMxFp4,
+  // data: u8 [out_features, bytes of the blocks of a row], contiguous: blocks of `block_format`, which
+  // contain their scales. No groups.
+  kBlocks,
 };
-// Returns "plain", "fp8", "int8", "int4" or "mxfp4".
+// Returns "plain", "fp8", "int8", "int4", "mxfp4" or "blocks".
 std::string_view to_string(WeightFormat format);
 // 8-bit formats have the same layout of codes and scales.
 constexpr bool has_eight_bits(WeightFormat format) {
@@ -57,6 +62,7 @@ struct Weight {
   // formats only.
   TensorView input_order = {};
   int64_t group_outs = 0, group_ins = 0;
+  BlockFormat block_format = BlockFormat::kQ4_0;  // kBlocks only
   // Axis along which this weight is one rank's shard; with one rank it is the whole weight. kNone: every rank
   // has the same weight.
   ShardAxis shard = ShardAxis::kNone;
@@ -69,7 +75,11 @@ struct Weight {
 
   bool empty() const { return data.empty(); }
   int64_t out_features() const { return data.shape[0]; }
-  int64_t in_features() const { return has_four_bits(format) ? 2 * data.shape[1] : data.shape[1]; }
+  int64_t in_features() const {
+    if (format == WeightFormat::kBlocks)
+      return data.shape[1] / block_layout(block_format).bytes * block_layout(block_format).elements;
+    return has_four_bits(format) ? 2 * data.shape[1] : data.shape[1];
+  }
   // Returns output features [begin, end). `begin` is the first of a group.
   Weight rows(int64_t begin, int64_t end) const;
   // Bytes of elements, scales, zeros and input order.

@@ -10,6 +10,7 @@
 #include "attend/base/math.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/model/weight_inventory.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
 
 namespace attend {
 namespace {
@@ -78,6 +79,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   ResolvedExecutor resolved;
   ExecutorInfo& info = resolved.info;
   ExecutorConfig& executor = resolved.config;
+  if (config.on_gpu()) require_gpu_weights(model.quantization);
   info.model = model.architecture;
   info.device = config.device;
   info.hardware = detect_hardware(config.device);

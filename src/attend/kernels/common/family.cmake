@@ -5,6 +5,7 @@ attend_kernels(common
   SOURCES
     build_info.cc
     check_view.cc
+    decode_blocks.cc
     element.cc
     fill_random.cc
     kernel_choices.cc

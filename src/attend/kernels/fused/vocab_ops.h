@@ -8,7 +8,7 @@ namespace attend::kernels {
 
 struct EmbedArgs {
   View<const int32_t> ids;  // [num_tokens]
-  Weight table;             // [vocab_size, hidden_size], plain
+  Weight table;             // [vocab_size, hidden_size], plain, or on CPUs also blocks
   float scale = 1.0f;
   TensorView out;  // [num_tokens, hidden_size]: Residual::sum() of a new step
 };

@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/decode_blocks.h"
 #include "attend/kernels/common/element.h"
 
 namespace attend::kernels {
@@ -85,6 +86,14 @@ void require_weight_on(const Stream& stream, std::string_view view_name, const W
                    ": expected none with ", to_string(weight.format), " elements");
   }
   check_weight_data(name, weight);
+  if (weight.format == WeightFormat::kBlocks) {
+    const BlockLayout layout = block_layout(weight.block_format);
+    require(weight.data.shape[1] % layout.bytes == 0, name, " ", weight, " of ", weight.data.shape[1],
+            " bytes per output: expected blocks of ", layout.bytes);
+    require(weight.scales.empty() && weight.zeros.empty() && weight.input_order.empty(), name, " ", weight,
+            ": expected no scales, zeros and input_order");
+    return require_on(stream, name, weight.data);
+  }
   check_weight_groups(name, weight);
   check_weight_scales(name, weight, num_orders);
   for (const TensorView* view : {&weight.data, &weight.scales, &weight.zeros, &weight.input_order})
@@ -93,6 +102,7 @@ void require_weight_on(const Stream& stream, std::string_view view_name, const W
 
 std::string describe_elements(const Weight& weight) {
   if (weight.format == WeightFormat::kPlain) return std::string(to_string(weight.data.dtype));
+  if (weight.format == WeightFormat::kBlocks) return std::string(block_layout(weight.block_format).name);
   const std::string format(to_string(weight.format));
   if (weight.group_ins < weight.in_features())
     return format + " in groups of " +
@@ -105,6 +115,11 @@ std::vector<double> reference::weight_row(const Weight& weight, int64_t out) {
   const int64_t in_features = weight.in_features();
   if (weight.format == WeightFormat::kPlain)
     return load_row(weight.data, offset(weight.data, out), in_features);
+  if (weight.format == WeightFormat::kBlocks) {
+    std::vector<float> elements(static_cast<size_t>(in_features));
+    decode_blocks(weight.block_format, weight.data[out].as<const uint8_t>(), in_features, elements.data());
+    return {elements.begin(), elements.end()};
+  }
   const bool four_bits = has_four_bits(weight.format);
   std::vector<double> row(static_cast<size_t>(in_features));
   const int32_t* order = weight.input_order.empty() ? nullptr : weight.input_order.as<const int32_t>();

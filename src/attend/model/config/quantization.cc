@@ -20,6 +20,8 @@ std::string_view element_name(WeightStorage storage) {
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
       return "mxfp4";
+    case WeightStorage::kBlocks:
+      return "blocks";
   }
   return "?";
 }
@@ -65,6 +67,8 @@ double bytes_per_weight(const Quantization& quantization) {
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
       return 0.5 + share(quantization.group_ins, 1.0);
+    case WeightStorage::kBlocks:
+      break;  // each tensor has its own format
   }
   return 0.0;
 }

@@ -14,17 +14,18 @@ namespace attend {
 
 // Tensors of a quantized weight with N outputs and K inputs.
 enum class WeightStorage : uint8_t {
-  kPlain,       // weight: f32, f16 or bf16 [N, K]
-  kFp8,         // weight: F8_E4M3 [N, K]; weight_scale, or weight_scale_inv for blocks
-  kInt8,        // weight: I8 [N, K]; weight_scale [N, groups] or one; optional weight_zero_point
-  kPackedInt8,  // as kPackedInt4, with four bytes per word
-  kGptqInt8,    // as kGptq, with four bytes per word
-  kPackedInt4,  // weight_packed: I32 [N, K / 8]; weight_scale [N, groups]; maybe weight_zero_point,
-                // weight_g_idx
-  kGptq,        // qweight: I32 [K / 8, N]; qzeros I32 [groups, N / 8]; scales [groups, N]; g_idx I32 [K]
-  kAwq,         // qweight: I32 [K, N / 8]; qzeros I32 [groups, N / 8]; scales [groups, N]
-  kMxFp4,       // <name>_blocks: U8 [.., N, K / 32, 16]; <name>_scales: U8 [.., N, K / 32]
-  kPackedMxFp4  // weight_packed: U8 [N, K / 2]; weight_scale: U8 [N, K / 32]
+  kPlain,        // weight: f32, f16 or bf16 [N, K]
+  kFp8,          // weight: F8_E4M3 [N, K]; weight_scale, or weight_scale_inv for blocks
+  kInt8,         // weight: I8 [N, K]; weight_scale [N, groups] or one; optional weight_zero_point
+  kPackedInt8,   // as kPackedInt4, with four bytes per word
+  kGptqInt8,     // as kGptq, with four bytes per word
+  kPackedInt4,   // weight_packed: I32 [N, K / 8]; weight_scale [N, groups]; maybe weight_zero_point,
+                 // weight_g_idx
+  kGptq,         // qweight: I32 [K / 8, N]; qzeros I32 [groups, N / 8]; scales [groups, N]; g_idx I32 [K]
+  kAwq,          // qweight: I32 [K, N / 8]; qzeros I32 [groups, N / 8]; scales [groups, N]
+  kMxFp4,        // <name>_blocks: U8 [.., N, K / 32, 16]; <name>_scales: U8 [.., N, K / 32]
+  kPackedMxFp4,  // weight_packed: U8 [N, K / 2]; weight_scale: U8 [N, K / 32]
+  kBlocks        // weight: blocks of GGUF, U8 [N, blocks, bytes per block]; the format is that of the tensor
 };
 
 // A weight is quantized if the checkpoint has the tensors of that format. The config's lists of layers

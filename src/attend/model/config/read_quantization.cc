@@ -243,13 +243,14 @@ struct Method {
   std::string_view name;
   Quantization (*read)(const JsonNode& json);
 };
-constexpr std::array<Method, 9> kMethods{
+constexpr std::array<Method, 10> kMethods{
     {{"auto-round", read_auto_round},
      {"awq", read_awq},
      {"compressed-tensors", read_compressed_tensors},
      {"fbgemm_fp8",
       [](const JsonNode&) { return Quantization{.storage = WeightStorage::kFp8, .rounds_x = true}; }},
      {"fp8", read_fp8},
+     {"gguf", [](const JsonNode&) { return Quantization{.storage = WeightStorage::kBlocks}; }},
      {"gptq", read_gptq},
      {"intel/auto-round", read_auto_round},
      {"modelopt", read_modelopt},

@@ -153,6 +153,7 @@ RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode
   const bool partial_inside = scaling && scaling->has("partial_rotary_factor");
   rope.rotary_dim =
       read_rotary_dim(partial_inside ? *scaling : config, head_dim, defaults.partial_rotary_factor);
+  rope.interleaved = config.boolean_or("rope_interleave", false);
   if (!scaling) return rope;
 
   rope.type = read_type(*scaling);

@@ -59,6 +59,8 @@ size_t device_bytes(const WeightSlot& slot, const WeightPart& part, const Quanti
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
       return padded(rows * columns / 2) + padded(groups);
+    case WeightStorage::kBlocks:
+      break;  // rejected on GPUs
   }
   return 0;
 }

@@ -52,6 +52,10 @@ StoredFormat format_in_files(const WeightSlot& slot, const WeightPart& part, con
     format.name = entry.dtype ? to_string(*entry.dtype) : entry.dtype_name;
     return format;
   }
+  if (part.storage == WeightStorage::kBlocks) {
+    format.name = files.entry(part.name).dtype_name;
+    return format;
+  }
   Quantization kind = weight_kind(quantization, part.kind);
   kind.reorders = is_reordered(slot, part, kind, files);
   format.name = format_name(kind);

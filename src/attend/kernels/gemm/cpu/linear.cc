@@ -161,6 +161,10 @@ LinearPart with_weight(LinearPart part, const Weight& weight) {
   part.num_outs = weight.out_features();
   part.in_features = weight.in_features();
   if (weight.format == WeightFormat::kPlain) return part;
+  if (weight.format == WeightFormat::kBlocks) {
+    part.groups = {.format = weight.format, .block_format = weight.block_format};
+    return part;
+  }
   part.groups = {.format = weight.format,
                  .scale_dtype = weight.scales.dtype,
                  .scales = weight.scales.data,
@@ -173,6 +177,10 @@ LinearPart with_weight(LinearPart part, const Weight& weight) {
 }
 
 int64_t weight_row_bytes(const LinearPart& part) {
+  if (part.groups.format == WeightFormat::kBlocks) {
+    const BlockLayout layout = block_layout(part.groups.block_format);
+    return part.in_features / layout.elements * layout.bytes;
+  }
   const int64_t bytes = part.in_features * static_cast<int64_t>(size_of(part.weight_dtype));
   return has_four_bits(part.groups.format) ? bytes / 2 : bytes;
 }

@@ -12,6 +12,7 @@ namespace attend::kernels::cpu {
 // may be inside a group.
 struct WeightGroups {
   WeightFormat format = WeightFormat::kPlain;
+  BlockFormat block_format = BlockFormat::kQ4_0;
   DType scale_dtype = DType::kF32;
   const void* scales = nullptr;          // [groups of outs, num_groups]
   const uint8_t* zeros = nullptr;        // same shape as scales

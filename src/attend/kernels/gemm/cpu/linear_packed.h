@@ -15,16 +15,34 @@ constexpr int kPanelSteps = 512;
 template <class S>
 inline constexpr int kPanelOuts = S::kTileVecs* S::kLanes;
 
+// pack_weights() for weights that are decoded to memory in runs.
+template <class S, class Rows>
+void pack_runs(const Rows& weights, int64_t out, int64_t step, int num_steps, float* panel) {
+  alignas(64) float units[S::kLanes][kUnitElements];
+  for (int i = 0; i < num_steps; i += kUnitElements) {
+    for (int o = 0; o < S::kLanes; ++o) weights.decode(out + o, step + i, kUnitElements, units[o]);
+    for (int j = 0; j < kUnitElements; j += S::kLanes) {
+      typename S::F32 rows[S::kLanes];
+      for (int o = 0; o < S::kLanes; ++o) rows[o] = S::load(units[o] + j);
+      S::transpose(rows);
+      for (int s = 0; s < S::kLanes; ++s) S::store(panel + (i + j + s) * kPanelOuts<S>, rows[s]);
+    }
+  }
+}
+
 // panel[i, o] = weight[out + o, step + i] for `num_steps` input features and kLanes output features.
 template <class S, class Rows>
 void pack_weights(const Rows& weights, int64_t out, int64_t step, int num_steps, float* panel) {
-  for (int i = 0; i < num_steps; i += S::kLanes) {
-    const int steps = num_steps - i < S::kLanes ? num_steps - i : S::kLanes;
-    typename S::F32 rows[S::kLanes];
-    for (int o = 0; o < S::kLanes; ++o) rows[o] = weights.load_in_order(out + o, step + i, steps);
-    S::transpose(rows);
-    for (int s = 0; s < steps; ++s) S::store(panel + (i + s) * kPanelOuts<S>, rows[s]);
-  }
+  if constexpr (kDecodesRuns<Rows>)
+    return pack_runs<S>(weights, out, step, num_steps, panel);
+  else
+    for (int i = 0; i < num_steps; i += S::kLanes) {
+      const int steps = num_steps - i < S::kLanes ? num_steps - i : S::kLanes;
+      typename S::F32 rows[S::kLanes];
+      for (int o = 0; o < S::kLanes; ++o) rows[o] = weights.load_in_order(out + o, step + i, steps);
+      S::transpose(rows);
+      for (int s = 0; s < steps; ++s) S::store(panel + (i + s) * kPanelOuts<S>, rows[s]);
+    }
 }
 
 // out += x W^T, or out = x W^T if `step` is 0, over kPanelSteps input features from `step`. part.num_outs is

@@ -44,99 +44,136 @@ struct PrefetchOuts {
   int64_t inputs = 0;
 };
 
-// x: [kRows, in_features]; weights: kOuts output features; to: [kRows, all output features].
-//
-// The loops are unrolled by pragma; otherwise gcc moves the sums through memory before and after the loop.
+// multiply_dot_tile() for weights that are decoded to memory in runs.
 template <class S, class Rows, int kRows, int kOuts>
-void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Outs outs, float* to,
-                       int64_t out_stride, PrefetchOuts ahead) {
+void multiply_run_tile(const float* x, int64_t x_stride, const Rows& weights, Outs outs, float* to,
+                       int64_t out_stride) {
   using F32 = typename S::F32;
   F32 sums[kRows][kOuts];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int o = 0; o < kOuts; ++o) sums[r][o] = S::zero();
-
-  typename Rows::Group groups[kOuts];
-  // Adds the products of a vector of inputs, read with `load` and `load_x`.
-  const auto add_products = [&](const auto& load, const auto& load_x) {
-    F32 vectors[kOuts];
+  alignas(64) float runs[kOuts][kRunElements];
+  for (int64_t i = 0; i < weights.in_features(); i += kRunElements) {
+    const int64_t rest = weights.in_features() - i;
+    const int count = rest < kRunElements ? static_cast<int>(rest) : kRunElements;
+    for (int o = 0; o < kOuts; ++o) weights.decode(outs[o], i, count, runs[o]);
+    for (int j = 0; j < count; j += S::kLanes) {
+      F32 vectors[kOuts];
 #pragma GCC unroll 8
-    for (int o = 0; o < kOuts; ++o) vectors[o] = load(o);
+      for (int o = 0; o < kOuts; ++o) vectors[o] = S::load(runs[o] + j);
 #pragma GCC unroll 8
-    for (int r = 0; r < kRows; ++r) {
-      const F32 row = load_x(x + r * x_stride);
+      for (int r = 0; r < kRows; ++r) {
+        const F32 row = S::load(x + r * x_stride + i + j);
 #pragma GCC unroll 8
-      for (int o = 0; o < kOuts; ++o) sums[r][o] = S::fma(row, vectors[o], sums[r][o]);
+        for (int o = 0; o < kOuts; ++o) sums[r][o] = S::fma(row, vectors[o], sums[r][o]);
+      }
     }
-  };
-  const auto add_vector = [&](int64_t i) {
-    add_products([&](int o) { return weights.load(outs[o], i, groups[o]); },
-                 [&](const float* p) { return weights.load_x(p, i); });
-  };
-  const auto fetch = [&](int64_t i) {
-    if (ahead.inputs == 0) {
-      for (int64_t o = 0; o < ahead.num_outs; ++o) weights.prefetch(ahead.outs[o], i);
-      return;
-    }
-#pragma GCC unroll 8
-    for (int o = 0; o < kOuts; ++o) weights.prefetch(outs[o], i + ahead.inputs);
-  };
-  typename Rows::Scales scales[kOuts];
-#pragma GCC unroll 8
-  for (int o = 0; o < kOuts; ++o) scales[o] = weights.scales(outs[o]);
-  // A group ends at the end of a vector or of the row.
-  int64_t group = 0, group_end = 0;
-  const auto begin_group = [&](int64_t i) {
-#pragma GCC unroll 8
-    for (int o = 0; o < kOuts; ++o) groups[o] = weights.group(scales[o], group);
-    group_end = weights.group_end(i);
-    ++group;
-  };
-  begin_group(0);
-  const auto enter_group = [&](int64_t i) {
-    if (Rows::kGrouped && i >= group_end) begin_group(i);
-  };
-
-  // Adds a block of vectors that are decoded together, or a single vector. Groups end at block boundaries.
-  const auto add_block = [&](int64_t i) {
-    enter_group(i);
-    if constexpr (Rows::kBlockVectors == 1) {
-      add_vector(i);
-    } else {
-      typename Rows::Values::Block blocks[kOuts];
-#pragma GCC unroll 8
-      for (int o = 0; o < kOuts; ++o) weights.load_block(outs[o], i, groups[o], blocks[o]);
-#pragma GCC unroll 8
-      for (int v = 0; v < Rows::kBlockVectors; ++v)
-        add_products([&](int o) { return weights.load_vector(blocks[o], v, groups[o]); },
-                     [&](const float* p) { return weights.load_x(p, i + v * S::kLanes); });
-    }
-  };
-
-  constexpr int64_t kLine = Rows::kLineVectors * S::kLanes;
-  const int64_t in_features = weights.in_features();
-  int64_t i = 0;
-  for (; i + kLine <= in_features; i += kLine) {
-    fetch(i);
-#pragma GCC unroll 8
-    for (int v = 0; v < Rows::kLineVectors; v += Rows::kBlockVectors) add_block(i + v * S::kLanes);
   }
-  if (kLine > S::kLanes && i < in_features) fetch(i);
-  for (; i + S::kLanes <= in_features; i += S::kLanes) {
-    enter_group(i);
-    add_vector(i);
-  }
-  if (const int rest = static_cast<int>(in_features - i); rest > 0) {
-    enter_group(i);
-    add_products([&](int o) { return weights.load_first(outs[o], i, rest, groups[o]); },
-                 [&](const float* p) { return S::load_first(p + i, rest); });
-  }
-
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r)
 #pragma GCC unroll 8
     for (int o = 0; o < kOuts; ++o) to[r * out_stride + outs[o]] = S::reduce_add(sums[r][o]);
+}
+
+// x: [kRows, in_features]; weights: kOuts output features; to: [kRows, all output features].
+//
+// The loops are unrolled by pragma; otherwise gcc moves the sums through memory before and after the loop.
+template <class S, class Rows, int kRows, int kOuts>
+void multiply_dot_tile(const float* x, int64_t x_stride, const Rows& weights, Outs outs, float* to,
+                       int64_t out_stride, [[maybe_unused]] PrefetchOuts ahead) {
+  if constexpr (kDecodesRuns<Rows>) {
+    multiply_run_tile<S, Rows, kRows, kOuts>(x, x_stride, weights, outs, to, out_stride);
+  } else {
+    using F32 = typename S::F32;
+    F32 sums[kRows][kOuts];
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int o = 0; o < kOuts; ++o) sums[r][o] = S::zero();
+
+    typename Rows::Group groups[kOuts];
+    // Adds the products of a vector of inputs, read with `load` and `load_x`.
+    const auto add_products = [&](const auto& load, const auto& load_x) {
+      F32 vectors[kOuts];
+#pragma GCC unroll 8
+      for (int o = 0; o < kOuts; ++o) vectors[o] = load(o);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) {
+        const F32 row = load_x(x + r * x_stride);
+#pragma GCC unroll 8
+        for (int o = 0; o < kOuts; ++o) sums[r][o] = S::fma(row, vectors[o], sums[r][o]);
+      }
+    };
+    const auto add_vector = [&](int64_t i) {
+      add_products([&](int o) { return weights.load(outs[o], i, groups[o]); },
+                   [&](const float* p) { return weights.load_x(p, i); });
+    };
+    const auto fetch = [&](int64_t i) {
+      if (ahead.inputs == 0) {
+        for (int64_t o = 0; o < ahead.num_outs; ++o) weights.prefetch(ahead.outs[o], i);
+        return;
+      }
+#pragma GCC unroll 8
+      for (int o = 0; o < kOuts; ++o) weights.prefetch(outs[o], i + ahead.inputs);
+    };
+    typename Rows::Scales scales[kOuts];
+#pragma GCC unroll 8
+    for (int o = 0; o < kOuts; ++o) scales[o] = weights.scales(outs[o]);
+    // A group ends at the end of a vector or of the row.
+    int64_t group = 0, group_end = 0;
+    const auto begin_group = [&](int64_t i) {
+#pragma GCC unroll 8
+      for (int o = 0; o < kOuts; ++o) groups[o] = weights.group(scales[o], group);
+      group_end = weights.group_end(i);
+      ++group;
+    };
+    begin_group(0);
+    const auto enter_group = [&](int64_t i) {
+      if (Rows::kGrouped && i >= group_end) begin_group(i);
+    };
+
+    // Adds a block of vectors that are decoded together, or a single vector. Groups end at block boundaries.
+    const auto add_block = [&](int64_t i) {
+      enter_group(i);
+      if constexpr (Rows::kBlockVectors == 1) {
+        add_vector(i);
+      } else {
+        typename Rows::Values::Block blocks[kOuts];
+#pragma GCC unroll 8
+        for (int o = 0; o < kOuts; ++o) weights.load_block(outs[o], i, groups[o], blocks[o]);
+#pragma GCC unroll 8
+        for (int v = 0; v < Rows::kBlockVectors; ++v)
+          add_products([&](int o) { return weights.load_vector(blocks[o], v, groups[o]); },
+                       [&](const float* p) { return weights.load_x(p, i + v * S::kLanes); });
+      }
+    };
+
+    constexpr int64_t kLine = Rows::kLineVectors * S::kLanes;
+    const int64_t in_features = weights.in_features();
+    int64_t i = 0;
+    for (; i + kLine <= in_features; i += kLine) {
+      fetch(i);
+#pragma GCC unroll 8
+      for (int v = 0; v < Rows::kLineVectors; v += Rows::kBlockVectors) add_block(i + v * S::kLanes);
+    }
+    if (kLine > S::kLanes && i < in_features) fetch(i);
+    for (; i + S::kLanes <= in_features; i += S::kLanes) {
+      enter_group(i);
+      add_vector(i);
+    }
+    if (const int rest = static_cast<int>(in_features - i); rest > 0) {
+      enter_group(i);
+      add_products([&](int o) { return weights.load_first(outs[o], i, rest, groups[o]); },
+                   [&](const float* p) { return S::load_first(p + i, rest); });
+    }
+
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 8
+      for (int o = 0; o < kOuts; ++o) to[r * out_stride + outs[o]] = S::reduce_add(sums[r][o]);
+  }
 }
 
 // Weights that the tiles of a strip prefetch while they compute `outs`, so that memory is never idle: the

@@ -52,6 +52,16 @@ struct Int8Values {
   }
 };
 
+// Loads kLanes entries of a table of 16 values, by their indices.
+template <class S>
+struct TableValues {
+  static typename S::F32 load(const int8_t* indices, const float* table) {
+    float values[S::kLanes];
+    for (int i = 0; i < S::kLanes; ++i) values[i] = table[indices[i]];
+    return S::load(values);
+  }
+};
+
 // Decodes 4-bit values:
 //
 //   Table                       values of the 16 bit patterns in a group

@@ -30,6 +30,17 @@ struct Int8Values<Avx2> {
   }
 };
 
+template <>
+struct TableValues<Avx2> {
+  static __m256 load(const int8_t* indices, const float* table) {
+    const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(indices)));
+    const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), wide);
+    const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), wide);
+    // Bit 3 of an index becomes the sign that selects.
+    return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(wide, 28)));
+  }
+};
+
 // Lower and upper bytes of 16 f16 values, each table in both halves of a vector.
 struct HalvesTable {
   alignas(32) std::array<uint8_t, 32> low, high;

@@ -28,6 +28,14 @@ struct Int8Values<Avx512> {
   }
 };
 
+template <>
+struct TableValues<Avx512> {
+  static __m512 load(const int8_t* indices, const float* table) {
+    const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indices)));
+    return _mm512_permutexvar_ps(wide, _mm512_loadu_ps(table));
+  }
+};
+
 // A permutation uses the lowest 4 bits of each lane, so a shift moves a value into place. All 16 values of a
 // block are 64 bits. If each 64-bit lane is shifted by 4 more bits than the previous one, its lower half ends
 // with value j and its upper half with value j + 8.

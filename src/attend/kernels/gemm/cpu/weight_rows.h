@@ -15,12 +15,15 @@
 //   kBlockVectors                          vectors that are decoded together faster; 1: none
 //   load_block(out, i, group, block), load_vector(block, j, group)
 //                                          decodes a block of one group from input i; its vector j
+//
+// BlockRows (block_rows.h) decodes runs of elements to memory instead.
 #pragma once
 
 #include <cstring>
 
 #include "attend/kernels/common/cpu/row_loop.h"
 #include "attend/kernels/common/cpu/simd.h"
+#include "attend/kernels/gemm/cpu/block_rows.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/kernels/gemm/cpu/quantized_values.h"
 
@@ -200,6 +203,8 @@ void visit_rows(const LinearPart& part, const Fn& fn) {
     case WeightFormat::kMxFp4:
       if (part.groups.input_order != nullptr) return fn(TypeTag<FourBitRows<S, true>>{});
       return fn(TypeTag<FourBitRows<S, false>>{});
+    case WeightFormat::kBlocks:
+      return fn(TypeTag<BlockRows<S>>{});
   }
 }
 

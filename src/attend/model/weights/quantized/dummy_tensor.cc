@@ -53,6 +53,9 @@ WeightFormat to_weight_format(WeightStorage storage) {
 
 void quantize_dummy_tensors(std::span<WeightSlot> slots, const Quantization& quantization) {
   if (quantization.storage == WeightStorage::kPlain) return;
+  if (quantization.storage == WeightStorage::kBlocks)
+    fail(ErrorCode::kUnsupported, "random weights in ", to_string(quantization),
+         ": expected the weights of the file, or a model without quantization");
   for (WeightSlot& slot : slots) {
     if (slot.use != WeightUse::kLinear || slot.columns == 0 || slot.dequantize_on_load) continue;
     // The mxfp4 format of gpt-oss exists only for experts.

@@ -46,6 +46,8 @@ StorageNames storage_names(const Quantization& quantization) {
       return {"_blocks", {"_scales"}, {}};
     case WeightStorage::kPackedMxFp4:
       return {".weight_packed", {".weight_scale"}, {}};
+    case WeightStorage::kBlocks:
+      return {".weight", {}, {}};
   }
   return {};
 }
@@ -59,6 +61,12 @@ std::string name_stem(const WeightPart& part) {
 // Sets the part's storage and tensor names if the files have tensors of a weight of this kind.
 bool find_tensors(const WeightSlot& slot, const Quantization& kind, const CheckpointTensors& files,
                   WeightPart& part) {
+  if (kind.storage == WeightStorage::kBlocks) {
+    if (!files.contains(part.name) || !files.entry(part.name).block_format) return false;
+    part.storage = kind.storage;
+    part.tensors = {part.name};
+    return true;
+  }
   if (shares_fp8_experts(slot, kind)) {
     part.tensors = fp8_expert_tensors(part, files);
     if (part.tensors.empty()) return false;
@@ -122,8 +130,10 @@ void find_quantized_tensors(std::span<WeightSlot> slots, const Quantization& qua
                             const CheckpointTensors& files) {
   if (quantization.storage == WeightStorage::kPlain) return;
   for (WeightSlot& slot : slots) {
-    if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kRouter && slot.use != WeightUse::kHead)
-      continue;
+    const bool is_matrix =
+        slot.use == WeightUse::kLinear || slot.use == WeightUse::kRouter || slot.use == WeightUse::kHead;
+    const bool is_table = slot.use == WeightUse::kTable && quantization.storage == WeightStorage::kBlocks;
+    if (!is_matrix && !is_table) continue;
     for (WeightPart& part : slot.parts) {
       const WeightPart plain = part;
       // If no kind matches, errors refer to the kind with the most tensors present.

@@ -51,4 +51,9 @@ std::unique_ptr<PartReader> make_mxfp4_reader(const WeightSlot& slot, const Weig
                                               const Quantization& quantization,
                                               const CheckpointTensors& files);
 
+// Reads blocks of GGUF files. The blocks are a view of the file.
+std::unique_ptr<PartReader> make_block_reader(const WeightSlot& slot, const WeightPart& part,
+                                              const Quantization& quantization,
+                                              const CheckpointTensors& files);
+
 }  // namespace attend

@@ -30,6 +30,8 @@ std::unique_ptr<PartReader> make_quantized_reader(const WeightSlot& slot, const 
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
       return make_mxfp4_reader(slot, part, quantization, files);
+    case WeightStorage::kBlocks:
+      return make_block_reader(slot, part, quantization, files);
   }
   fail(ErrorCode::kInternal, "part ", part.name, ": not quantized");
 }
@@ -41,6 +43,7 @@ bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
     case WeightStorage::kInt8:
     case WeightStorage::kMxFp4:
     case WeightStorage::kPackedMxFp4:
+    case WeightStorage::kBlocks:
       return false;
     case WeightStorage::kFp8:
       return shares_fp8_experts(slot, weight_kind(quantization, part.kind));
@@ -54,6 +57,13 @@ bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
       return true;
   }
   return true;
+}
+
+void require_gpu_weights(const Quantization& quantization) {
+  if (quantization.storage == WeightStorage::kBlocks)
+    fail(ErrorCode::kUnsupported,
+         "device cuda: attend supports quantized GGUF weights on CPUs only: expected --device cpu, a GGUF "
+         "file in F32, F16 or BF16, or the model's Hugging Face directory");
 }
 
 Tensor dequantize(const Weight& weight) {

@@ -16,6 +16,9 @@ namespace attend {
 bool copies_quantized_values(const WeightSlot& slot, const WeightPart& part,
                              const Quantization& quantization);
 
+// Throws Error(kUnsupported) for weights that attend computes with on CPUs only: blocks of GGUF files.
+void require_gpu_weights(const Quantization& quantization);
+
 // Returns the elements in float32.
 Tensor dequantize(const Weight& weight);
 
