@@ -14,7 +14,7 @@ FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoin
 # Folders of a floor, lowest first. "." contains the floor's own files; "contract" contains those of its headers that
 # the folders may include (CONTRACTS).
 ORDERS = {
-    "checkpoint": ["contract", "hf", "."],
+    "checkpoint": ["contract", "gguf", "hf", "."],
     "text": ["tokenizer", "chat_template"],
     "text/tokenizer": ["contract", "regex", "bpe", "pipeline", ".", "decoding"],
     "text/chat_template": ["values", "syntax", "."],
@@ -38,7 +38,7 @@ NAMESPACES = {
 }
 API = {"text/tokenizer": "attend", "text/tokenizer/decoding": "attend", "text/chat_template": "attend", "cli": "attend"}
 # Folders that only their own floor may include.
-PRIVATE = ("checkpoint/hf/",)
+PRIVATE = ("checkpoint/gguf/", "checkpoint/hf/")
 FAMILIES = ["common", "metadata", "kv_store", "norm_rope", "recurrent", "gemm", "moe", "fused", "attention", "sampling"]
 PLACE_NAMES = {"cpu", "cuda", "sm80", "sm90", "ptx"}  # within a family, and its namespaces
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"

@@ -29,6 +29,29 @@ def safetensors_headers():
             yield f"{model.name}-{path.stem}-few", struct.pack("<Q", size) + json.dumps(few).encode()
 
 
+def gguf_headers():
+    """Small files with every type of value and several types of tensors, preceded by the size of the first read (see
+    fuzz_gguf_header.cc)."""
+
+    def text(value):
+        return struct.pack("<Q", len(value)) + value.encode()
+
+    values = [(kind, bytes(size)) for kind, size in enumerate([1, 1, 2, 2, 4, 4, 4, 1])] + [(kind, bytes(8)) for kind in (10, 11, 12)]
+    values += [(8, text("llama")), (9, struct.pack("<IQ", 8, 2) + text("a") + text("")), (9, struct.pack("<IQ", 5, 2) + bytes(8))]
+    fields = [text(f"key.{i}") + struct.pack("<I", kind) + value for i, (kind, value) in enumerate(values)]
+    fields.append(text("general.alignment") + struct.pack("<II", 4, 64))
+    # Extents, type and bytes of tensors: F32, Q4_0 and Q4_K.
+    kinds = [((3, 2), 0, 24), ((32, 2), 2, 36), ((256,), 12, 144)]
+    for version in (2, 3):
+        for count in range(len(kinds) + 1):
+            infos, data = b"", b""
+            for i, (extents, kind, size) in enumerate(kinds[:count]):
+                infos += text(f"blk.{i}.weight") + struct.pack(f"<I{len(extents)}QIQ", len(extents), *extents, kind, len(data))
+                data += bytes(size + -size % 64)
+            header = b"GGUF" + struct.pack("<IQQ", version, count, len(fields)) + b"".join(fields) + infos
+            yield f"v{version}-{count}", bytes([count]) + header + bytes(-len(header) % 64) + data
+
+
 def shortest(header, count):
     """The first tensors by offset, so that the rest is a valid file."""
     tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
@@ -175,6 +198,7 @@ def utf8_streams():
 def main():
     for name, seeds in [
         ("safetensors_header", safetensors_headers()),
+        ("gguf_header", gguf_headers()),
         ("config", configs()),
         ("tokenizer", tokenizers()),
         ("text", texts()),

@@ -95,7 +95,7 @@ void expect_error(ErrorCode code, std::initializer_list<std::string_view> parts,
   } catch (const Error& error) {
     EXPECT_EQ(to_string(error.code()), to_string(code)) << error.what();
     for (const std::string_view part : parts)
-      EXPECT_THAT(error.what(), testing::HasSubstr(std::string(part)));
+      EXPECT_THAT(error.what(), ::testing::HasSubstr(std::string(part)));
   }
 }
 

@@ -56,7 +56,7 @@ constexpr std::string_view kToSafetensors =
                                "AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER) writes it";
 constexpr Row kRows[] = {
     {"*.gguf", bit(kConfig) | bit(kWeights) | bit(kTokenizer) | bit(kChatTemplate),
-     "GGUF is not read; `hf download` the original model, which has safetensors"},
+     "pass this file instead of the folder to run it"},
     {"model_index.json", bit(kConfig), "a diffusion pipeline; only language models are supported"},
     {"consolidated*.safetensors", bit(kConfig) | bit(kWeights),
      "weights in Mistral's own format are not read; `hf download` the model's other files too"},

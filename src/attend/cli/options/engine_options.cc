@@ -140,7 +140,8 @@ CLI::Option* add_model_path(CLI::App& app, ModelArgument kind, std::string& name
             name = text;
             path = find_model(text).string();
           },
-          "Hugging Face model directory, or ORG/MODEL in the Hugging Face cache (hf download ORG/MODEL)")
+          "Hugging Face model directory, GGUF file, or ORG/MODEL in the Hugging Face cache (hf download "
+          "ORG/MODEL)")
       ->type_name("MODEL")
       ->required(kind != ModelArgument::kOptional);
 }

@@ -5,7 +5,8 @@
 #include <cmath>
 #include <limits>
 
-#include "attend/checkpoint/input_file.h"
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/checkpoint/json.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/serve/protocols/reply_writer.h"
 #include "attend/text/tokenizer/utf8.h"
@@ -172,8 +173,9 @@ void check_num_completions(const GenerationJob& job) {
 
 SamplingDefaults SamplingDefaults::read(const std::filesystem::path& model_path) {
   SamplingDefaults defaults;
-  if (!file_exists(model_path / "generation_config.json")) return defaults;
-  const GenerationConfig config = read_generation_config(model_path);
+  const auto checkpoint = open_checkpoint(model_path);
+  if (!checkpoint->find(CheckpointDocument::kGenerationConfig)) return defaults;
+  const GenerationConfig config = read_generation_config(*checkpoint);
   defaults.temperature = config.do_sample ? config.temperature.value_or(1.0f) : 0.0f;
   defaults.top_p = config.top_p.value_or(1.0f);
   defaults.min_p = config.min_p.value_or(0.0f);

@@ -121,7 +121,7 @@ std::optional<Tokenizer> Tokenizer::find(const Checkpoint& checkpoint) {
 
 Tokenizer Tokenizer::from_path(const std::filesystem::path& path) {
   std::error_code error;
-  const bool is_checkpoint = std::filesystem::is_directory(path, error);
+  const bool is_checkpoint = std::filesystem::is_directory(path, error) || path.extension() == kGgufExtension;
   const auto checkpoint = open_checkpoint(is_checkpoint ? path : path.parent_path());
   if (!is_checkpoint && file_exists(path))
     return Tokenizer(Impl::read(JsonNode::read(path, kMaxTokenizerFileBytes), *checkpoint));

@@ -35,7 +35,7 @@ class Tokenizer {
   // tokenizer.json decides which tokens encode() adds around a text; add_bos_token and add_eos_token of the
   // other files are ignored, with a warning if they differ.
   static std::optional<Tokenizer> find(const Checkpoint& checkpoint);
-  // Like find(), for a tokenizer.json or a model directory, which must have a tokenizer.
+  // Like find(), for a tokenizer.json, a GGUF file or a model directory, which must have a tokenizer.
   static Tokenizer from_path(const std::filesystem::path& path);
 
   // Returns the ids of `text`. Bytes that are not UTF-8 are replaced by U+FFFD, one for each maximal invalid
