@@ -144,6 +144,17 @@ TEST(ChatTemplate, PassesReasoningUnderTheNameThatItReads) {
             "R|");
   EXPECT_EQ(text_of(read_template("{{ messages[0]['thinking'] }}"), reply), "R");
   EXPECT_EQ(text_of(read_template("{{ messages[0].reasoning }}"), reply), "R");
+  // Ministral's templates read a part of the content.
+  const std::string parts =
+      "{% for m in messages %}{% if m['content'] is string %}{{ m['content'] }}{% else %}"
+      "{% for b in m['content'] %}{% if b['type'] == 'text' %}{{ b['text'] }}{% elif b['type'] == 'thinking' "
+      "%}"
+      "[THINK]{{ b['thinking'] }}[/THINK]{% endif %}{% endfor %}{% endif %}{% endfor %}";
+  EXPECT_EQ(text_of(read_template(parts), reply), "[THINK]R[/THINK]A");
+  EXPECT_EQ(text_of(read_template(parts),
+                    R"({"messages": [{"role": "assistant", "content": "", "thinking": "R"}]})"),
+            "[THINK]R[/THINK]");
+  EXPECT_EQ(text_of(read_template(parts), R"({"messages": [{"role": "user", "content": "A"}]})"), "A");
 }
 
 TEST(ChatTemplate, ReadsAdditionalTemplates) {

@@ -88,7 +88,28 @@ struct ChatTemplate::Impl {
     const Value part = Value::dict({{Text("type"), Text("text")}, {Text("text"), text}});
     ContentForms forms{renders(named, text), renders(named, Value::list({part}))};
     if (!forms.parts) forms.texts = true;
+    forms.thinking = forms.parts && renders_thinking(named, part);
     return forms;
+  }
+
+  // Returns true if the template renders reasoning as a part of an assistant's content.
+  bool renders_thinking(const Named& named, const Value& text_part) const {
+    constexpr std::string_view kThought = "attend thinks this";
+    const Value part = Value::dict({{Text("type"), Text("thinking")}, {Text("thinking"), Text(kThought)}});
+    const auto message = [](const char* role, const Value& content) {
+      return Value::dict({{Text("role"), Text(role)}, {Text("content"), content}});
+    };
+    const Value messages = Value::list(
+        {message("user", Value::list({text_part})), message("assistant", Value::list({part, text_part}))});
+    int line = 0;
+    try {
+      const std::string shown =
+          run(named, Value::dict({{Text("messages"), messages}}), false, 0, line).bytes();
+      return shown.find(kThought) != shown.npos && shown.find("'thinking'") == shown.npos &&
+             shown.find("\"thinking\"") == shown.npos;
+    } catch (const TemplateError&) {
+      return false;
+    }
   }
 };
 

@@ -1,6 +1,8 @@
 #include "attend/text/chat_template/conversation.h"
 
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "attend/text/chat_template/values/print.h"
 
@@ -55,13 +57,33 @@ void prepare_tool_call(const Value& call) {
   }
 }
 
+// Returns the reasoning of a message under any name, or null.
+const Value* find_reasoning(Dict& message) {
+  for (const std::string_view name : kReasoningNames)
+    if (const Value* given = find_in(message, name); given && given->text()) return given;
+  return nullptr;
+}
+
 void prepare_reasoning(Dict& message, std::string_view name) {
   if (find_in(message, name)) return;
-  for (const std::string_view other : kReasoningNames)
-    if (const Value* given = find_in(message, other); given && given->text()) {
-      message.items.emplace_back(Text(name), *given);
-      return;
-    }
+  if (const Value* given = find_reasoning(message)) message.items.emplace_back(Text(name), *given);
+}
+
+Value make_part(std::string_view type, const Value& text) {
+  return Value::dict({{Text("type"), Text(type)}, {Text(type), text}});
+}
+
+// Adds the reasoning in front of the content.
+void add_thinking_part(Dict& message) {
+  const Value* reasoning = find_reasoning(message);
+  Value* content = find_in(message, "content");
+  if (!reasoning || !content) return;
+  std::vector<Value> parts = {make_part("thinking", *reasoning)};
+  if (content->list())
+    parts.insert(parts.end(), content->list()->items.begin(), content->list()->items.end());
+  else if (content->text() && !content->text()->empty())
+    parts.push_back(make_part("text", *content));
+  *content = Value::list(std::move(parts));
 }
 
 }  // namespace
@@ -75,7 +97,10 @@ void prepare_messages(const Value& messages, ContentForms forms, std::string_vie
         std::find(std::begin(kRoles), std::end(kRoles), role->text()->bytes()) != std::end(kRoles))
       *role = Text(role->text()->bytes());
     if (Value* content = find_in(*message.dict(), "content")) prepare_content(*content, forms);
-    if (!reasoning_name.empty()) prepare_reasoning(*message.dict(), reasoning_name);
+    if (forms.thinking)
+      add_thinking_part(*message.dict());
+    else if (!reasoning_name.empty())
+      prepare_reasoning(*message.dict(), reasoning_name);
     const Value* calls = find_in(*message.dict(), "tool_calls");
     if (calls && calls->list())
       std::for_each(calls->list()->items.begin(), calls->list()->items.end(), prepare_tool_call);

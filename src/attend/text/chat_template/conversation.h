@@ -11,14 +11,17 @@ namespace attend::chat_template {
 struct ContentForms {
   bool texts = true;   // "content": "..."
   bool parts = false;  // "content": [{"type": "text", "text": "..."}]
+  // Reasoning is a part of the content: {"type": "thinking", "thinking": "..."}.
+  bool thinking = false;
 };
 
 // Names of an assistant's earlier reasoning in messages.
 inline constexpr std::string_view kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
 
 // Changes `messages` in place: contents to a form that the template supports, arguments of tool calls from
-// JSON text to objects (an empty one for no text and null), and reasoning to `reasoning_name`, the name that
-// the template reads, unless the message has it ("" if the template reads none). Roles that templates usually
+// JSON text to objects (an empty one for no text and null), and reasoning to a part of the content or to
+// `reasoning_name`, the name that the template reads, unless the message has it ("" if the template reads
+// none). Roles that templates usually
 // check count as text of the template, since some templates build special tokens from them. Throws
 // TemplateError if `messages` is not a list of objects.
 void prepare_messages(const Value& messages, ContentForms forms, std::string_view reasoning_name);
