@@ -114,6 +114,84 @@ TEST(Tools, ResultsWithoutTheirCallsAreRejected) {
               HasSubstr("messages[1].tool_calls[0].function: missing"));
 }
 
+// Faults of tools and calls have the same codes in all APIs.
+TEST(Tools, ErrorsHaveCodes) {
+  const auto code_of = [](const Endpoint& endpoint, const std::string& fields) {
+    ChatFormats formats = hermes_formats();
+    if (fields.find("unknown format") != std::string::npos) formats.tools = nullptr;
+    try {
+      endpoint.read(parse_body("{" + fields + "}"), {}, formats);
+    } catch (const ApiError& error) {
+      EXPECT_FALSE(error.param.empty()) << error.message;
+      return std::to_string(error.status) + " " + error.code;
+    }
+    return std::string("accepted");
+  };
+  const auto chat = [&](const std::string& messages) {
+    return code_of(kChatCompletions, R"("messages": [{"role": "user", "content": "x"}, )" + messages + "]");
+  };
+  const auto response = [&](const std::string& items) {
+    return code_of(kResponses, R"("input": [{"role": "user", "content": "x"}, )" + items + "]");
+  };
+  const auto message = [&](const std::string& messages) {
+    return code_of(kMessages,
+                   R"("max_tokens": 9, "messages": [{"role": "user", "content": "x"}, )" + messages + "]");
+  };
+  EXPECT_EQ(chat(R"({"role": "tool", "tool_call_id": "a", "content": "1"})"), "400 tool_call_not_found");
+  EXPECT_EQ(response(R"({"type": "function_call_output", "call_id": "a", "output": "1"})"),
+            "400 tool_call_not_found");
+  EXPECT_EQ(message(R"({"role": "assistant", "content": "y"},
+                        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a"}]})"),
+            "400 tool_call_not_found");
+
+  EXPECT_EQ(
+      chat(
+          R"({"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": 3}}]})"),
+      "400 invalid_tool_call");
+  for (const char* call : {R"({"type": "function_call", "call_id": "a", "name": "f"})",
+                           R"({"type": "function_call", "call_id": "a", "name": "f", "arguments": null})",
+                           R"({"type": "custom_tool_call", "call_id": "a", "name": "", "input": "x"})"})
+    EXPECT_EQ(response(call), "400 invalid_tool_call") << call;
+  for (const char* call : {R"({"type": "tool_use", "id": "a", "name": "f", "input": "{}"})",
+                           R"({"type": "tool_use", "id": "a", "name": "", "input": {}})"})
+    EXPECT_EQ(message(R"({"role": "assistant", "content": [)" + std::string(call) + "]}"),
+              "400 invalid_tool_call");
+
+  const std::string call = R"({"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"})";
+  EXPECT_EQ(response(call), "400 tool_result_not_found");
+  EXPECT_EQ(response(call + ", " + call), "400 duplicate_tool_call");
+  const std::string use = R"({"type": "tool_use", "id": "a", "name": "f", "input": {}})";
+  EXPECT_EQ(message(R"({"role": "assistant", "content": [)" + use + "]}"), "400 tool_result_not_found");
+  EXPECT_EQ(message(R"({"role": "assistant", "content": [)" + use + ", " + use + "]}"),
+            "400 duplicate_tool_call");
+
+  const std::string function = R"({"type": "function", "name": "f"})",
+                    tool = R"({"type": "function", "function": {"name": "f"}})",
+                    message_tool = R"({"name": "f", "input_schema": {}})";
+  const std::string chat_start = R"("messages": [{"role": "user", "content": "x"}], "tools": [)",
+                    response_start = R"("input": "x", "tools": [)";
+  EXPECT_EQ(code_of(kChatCompletions, chat_start + tool + ", " + tool + "]"), "400 duplicate_tool");
+  EXPECT_EQ(code_of(kResponses, response_start + function + ", " + function + "]"), "400 duplicate_tool");
+  EXPECT_EQ(
+      code_of(kMessages, R"("max_tokens": 9, )" + chat_start + message_tool + ", " + message_tool + "]"),
+      "400 duplicate_tool");
+  EXPECT_EQ(
+      code_of(kChatCompletions,
+              chat_start + tool + R"(], "tool_choice": {"type": "function", "function": {"name": "g"}})"),
+      "400 unknown_tool");
+  EXPECT_EQ(code_of(kResponses,
+                    response_start + function + R"(], "tool_choice": {"type": "function", "name": "g"})"),
+            "400 unknown_tool");
+  EXPECT_EQ(code_of(kMessages, R"("max_tokens": 9, )" + chat_start + message_tool +
+                                   R"(], "tool_choice": {"type": "tool", "name": "g"})"),
+            "400 unknown_tool");
+  const std::string no_format = R"(], "user": "unknown format")";
+  EXPECT_EQ(code_of(kChatCompletions, chat_start + tool + no_format), "400 unsupported");
+  EXPECT_EQ(code_of(kResponses, response_start + function + no_format), "400 unsupported");
+  EXPECT_EQ(code_of(kMessages, R"("max_tokens": 9, )" + chat_start + message_tool + no_format),
+            "400 unsupported");
+}
+
 TEST(Tools, StrictToolsRestrictAnAnswerThatMayContainCalls) {
   const std::string strict = R"("tools": [{"type": "function", "function": {"name": "f", "strict": true}}])";
   EXPECT_FALSE(chat_with(strict).grammar) << "no grammar library";

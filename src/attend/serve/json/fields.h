@@ -30,6 +30,14 @@ template <class... Parts>
   throw ApiError{400, message.str(), std::move(param), {}};
 }
 
+// Like reject(), with a code by which clients recognize the error.
+template <class... Parts>
+[[noreturn]] void reject_with_code(std::string_view code, std::string param, const Parts&... parts) {
+  std::ostringstream message;
+  (message << ... << parts);
+  throw ApiError{400, message.str(), std::move(param), std::string(code)};
+}
+
 // Rejects a valid request that the server does not support.
 template <class... Parts>
 [[noreturn]] void reject_unsupported(std::string param, const Parts&... parts) {

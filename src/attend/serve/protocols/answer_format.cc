@@ -30,12 +30,15 @@ void add_tool(Tool tool, std::vector<Tool>& tools) {
   // Each tool is compared with the others.
   constexpr size_t kMaxTools = 2048;
   if (tools.size() == kMaxTools) reject("tools", "tools: expected at most ", kMaxTools);
-  if (find_tool(tools, tool.name)) reject("tools", "tools: duplicate name ", excerpt(tool.name));
+  if (find_tool(tools, tool.name))
+    reject_with_code(tool_error::kDuplicateTool, "tools", "tools: duplicate name ", excerpt(tool.name));
   tools.push_back(std::move(tool));
 }
 
 void check_tool_choice(const std::string& where, const std::string& name, const std::vector<Tool>& tools) {
-  if (!find_tool(tools, name)) reject(where, where, " ", excerpt(name), ": expected one of the tools");
+  if (!find_tool(tools, name))
+    reject_with_code(tool_error::kUnknownTool, where, where, " ", excerpt(name),
+                     ": expected one of the tools");
 }
 
 void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool separates_reasoning,

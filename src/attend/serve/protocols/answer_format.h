@@ -3,12 +3,20 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "attend/serve/formats/tool_format.h"
 #include "attend/serve/protocols/generation_job.h"
 
 namespace attend::serve {
+
+// Codes of errors about tools, in the error of each API.
+namespace tool_error {
+inline constexpr std::string_view kUnknownTool = "unknown_tool", kDuplicateTool = "duplicate_tool",
+                                  kInvalidCall = "invalid_tool_call", kDuplicateCall = "duplicate_tool_call",
+                                  kNoCall = "tool_call_not_found", kNoResult = "tool_result_not_found";
+}  // namespace tool_error
 
 // Makes a tool of a request. `where`: the field with the definition. `parameters`: the JSON schema of the
 // arguments; null: none.

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/serve/protocols/answer_format.h"
 #include "attend/serve/protocols/anthropic/signature.h"
 
 namespace attend::serve {
@@ -158,8 +159,9 @@ class ConversationReader {
     const std::string id = required_text(fields, "tool_use_id");
     const auto call = calls_.find(id);
     if (call == calls_.end())
-      reject(fields.name("tool_use_id"), fields.name("tool_use_id"), " ", excerpt(id),
-             ": expected the id of a tool_use in the preceding message, with one result each");
+      reject_with_code(tool_error::kNoCall, fields.name("tool_use_id"), fields.name("tool_use_id"), " ",
+                       excerpt(id),
+                       ": expected the id of a tool_use in the preceding message, with one result each");
     const Json* content = fields.find("content");
     std::string text = content ? text_of(fields.name("content"), *content, R"("text")") : "";
     // Templates have no field for failed calls.
@@ -174,10 +176,14 @@ class ConversationReader {
     const std::string id = required_text(fields, "id"), name = required_text(fields, "name");
     const Json* input = fields.find("input");
     if (!input || !input->is_object())
-      reject(fields.name("input"), fields.name("input"), " ", input ? excerpt(*input) : "missing",
-             ": expected an object");
+      reject_with_code(tool_error::kInvalidCall, fields.name("input"), fields.name("input"), " ",
+                       input ? excerpt(*input) : "missing", ": expected an object");
+    if (name.empty())
+      reject_with_code(tool_error::kInvalidCall, fields.name("name"), fields.name("name"),
+                       " \"\": expected the name of a tool");
     if (!calls_.emplace(id, OpenCall{name, num_calls_++}).second)
-      reject(fields.name("id"), fields.name("id"), " ", excerpt(id), ": duplicate in this message");
+      reject_with_code(tool_error::kDuplicateCall, fields.name("id"), fields.name("id"), " ", excerpt(id),
+                       ": duplicate in this message");
     return {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", *input}}}};
   }
 
@@ -225,8 +231,8 @@ class ConversationReader {
     if (calls_.empty()) return;
     const auto first =
         std::ranges::min_element(calls_, {}, [](const auto& call) { return call.second.position; });
-    reject(where, where, ": the tool_use ", excerpt(first->first),
-           " has no tool_result; expected one in the next message");
+    reject_with_code(tool_error::kNoResult, where, where, ": the tool_use ", excerpt(first->first),
+                     " has no tool_result; expected one in the next message");
   }
 
   // An assistant's text at the end is continued, unless it is blank.

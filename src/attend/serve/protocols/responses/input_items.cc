@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <initializer_list>
 #include <set>
 #include <unordered_map>
 #include <utility>
 
 #include "attend/serve/json/base64.h"
+#include "attend/serve/protocols/answer_format.h"
 #include "attend/serve/protocols/random_id.h"
 
 namespace attend::serve {
@@ -58,15 +60,24 @@ void read_message(Json& item, const Fields& fields) {
   item["status"] = "completed";
 }
 
+// Reads the strings of a call.
+void read_call_fields(const Fields& fields, std::initializer_list<const char*> keys) {
+  for (const char* key : keys)
+    if (!fields.string(key))
+      reject_with_code(tool_error::kInvalidCall, fields.name(key), fields.name(key),
+                       ": missing; expected a string");
+  if (fields.string("name")->empty())
+    reject_with_code(tool_error::kInvalidCall, fields.name("name"), fields.name("name"),
+                     " \"\": expected the name of a tool");
+}
+
 void read_call(Json& item, const Fields& fields) {
-  for (const char* key : {"call_id", "name", "arguments"}) required_string(fields, key);
+  read_call_fields(fields, {"call_id", "name", "arguments"});
   if (fields.has("namespace")) reject_unsupported(fields.name("namespace"), "not supported");
   item["status"] = "completed";
 }
 
-void read_custom_call(Json&, const Fields& fields) {
-  for (const char* key : {"call_id", "name", "input"}) required_string(fields, key);
-}
+void read_custom_call(Json&, const Fields& fields) { read_call_fields(fields, {"call_id", "name", "input"}); }
 
 void read_output(Json&, const Fields& fields) {
   required_string(fields, "call_id");
@@ -177,7 +188,8 @@ class Messages {
   Json finish() {
     for (const auto& [id, call] : calls_)
       if (!call.has_output)
-        reject("input", "input: no output for the call of ", call.name, " with call_id ", excerpt(id));
+        reject_with_code(tool_error::kNoResult, "input", "input: no output for the call of ", call.name,
+                         " with call_id ", excerpt(id));
     // Templates expect a null content of a message that has only calls.
     for (Json& message : messages_)
       if (!message.contains("content"))
@@ -226,8 +238,8 @@ class Messages {
   void add_call(const Fields& fields, const std::string& arguments) {
     const std::string id = *fields.string("call_id"), name = *fields.string("name");
     if (!calls_.emplace(id, Call{name}).second)
-      reject(fields.name("call_id"), fields.name("call_id"), " ", excerpt(id),
-             ": another call of the conversation has this id");
+      reject_with_code(tool_error::kDuplicateCall, fields.name("call_id"), fields.name("call_id"), " ",
+                       excerpt(id), ": another call of the conversation has this id");
     open_assistant("tool_calls")["tool_calls"].push_back(
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
   }
@@ -236,8 +248,8 @@ class Messages {
     const std::string id = *fields.string("call_id");
     const auto call = calls_.find(id);
     if (call == calls_.end())
-      reject(fields.name("call_id"), fields.name("call_id"), " ", excerpt(id),
-             ": no earlier call has this id");
+      reject_with_code(tool_error::kNoCall, fields.name("call_id"), fields.name("call_id"), " ", excerpt(id),
+                       ": no earlier call has this id");
     call->second.has_output = true;
     std::string output;
     for (const std::string& text : read_content(fields, "output"))
