@@ -203,7 +203,9 @@ def test_thinking_is_limited_signed_and_echoed(thinker):
     omitted = create(thinker, **fields | {"thinking": fields["thinking"] | {"display": "omitted"}})
     assert omitted.content[0].thinking == ""
     assert count([omitted.content[0], answer]) == count([thought, answer])
-    assert create(thinker, **fields | {"thinking": {"type": "disabled"}}).content == []
+    # The template has no switch, so that the thinking is closed at once.
+    (text,) = create(thinker, **fields | {"thinking": {"type": "disabled"}}).content
+    assert text.type == "text" and text.text
 
 
 def test_json_output(client):

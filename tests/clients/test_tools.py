@@ -130,3 +130,47 @@ def test_reasoning_is_separate(tmp_path):
     fields["extra_body"]["separate_reasoning"] = False
     assert ask(client, **fields).choices[0].message.content.strip() == message.reasoning_content.strip()
     assert server.stop()[0] == 0
+
+
+@pytest.mark.parametrize("flags", [(), ("--disable-overlap-schedule",)], ids=["overlap", "no overlap"])
+def test_reasoning_is_limited(tmp_path, flags):
+    template = tmp_path / "thinks.jinja"
+    template.write_text("{{ bos_token }}{{ messages[0].content }}<think>\n{% if enable_thinking is defined and not enable_thinking %}</think>{% endif %}")
+    server = Server("--chat-template", str(template), "--reasoning-parser", "qwen3", "--tool-call-parser", "hermes", *flags)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+
+    def answers(**more):
+        extra = {"ignore_eos": True, **more.pop("extra_body", {})}
+        fields = {"tools": openai.NOT_GIVEN, "max_tokens": 40, "temperature": 0, "extra_body": extra, **more}
+        whole = ask(client, **fields)
+        parts = [{"content": "", "reasoning_content": ""} for _ in whole.choices]
+        for chunk in ask(client, stream=True, **fields):
+            for choice in chunk.choices:
+                for key in parts[choice.index]:
+                    parts[choice.index][key] += getattr(choice.delta, key, None) or ""
+        assert [(c.message.content, getattr(c.message, "reasoning_content", None) or "") for c in whole.choices] == [tuple(part.values()) for part in parts]
+        return whole
+
+    free = answers().choices[0].message
+    assert free.content == "" and free.reasoning_content
+    limited = answers(extra_body={"thinking_budget": 6}, logprobs=True)
+    message = limited.choices[0].message
+    assert free.reasoning_content.startswith(message.reasoning_content) and message.content
+    # The closing tag counts as well: it has several tokens in this vocabulary.
+    assert 6 <= limited.usage.completion_tokens_details.reasoning_tokens < 24
+    tokens = "".join(token.token for token in limited.choices[0].logprobs.content)
+    assert tokens.replace("<|end|>", "").endswith(message.content)
+    for same in ({"thinking": {"type": "enabled", "budget_tokens": 6}}, {"chat_template_kwargs": {"thinking_budget": 6}}):
+        assert answers(extra_body=same).choices[0].message == message
+    several = answers(extra_body={"thinking_budget": 3}, n=3, temperature=1, seed=1)
+    assert all(choice.message.content for choice in several.choices)
+    for off in ({"reasoning_effort": "none"}, {"enable_thinking": False}):
+        none = answers(extra_body=off)
+        assert none.usage.completion_tokens_details.reasoning_tokens == 0 and none.choices[0].message.content
+    called = ask(client, tool_choice="required", max_tokens=300, temperature=1, extra_body={"thinking_budget": 4})
+    assert called.choices[0].message.tool_calls and called.choices[0].message.reasoning_content
+    with pytest.raises(openai.BadRequestError, match='reasoning_effort "much": expected one of "none", "minimal"'):
+        ask(client, reasoning_effort="much")
+    with pytest.raises(openai.BadRequestError, match="separate_reasoning"):
+        ask(client, extra_body={"thinking_budget": 4, "separate_reasoning": False})
+    assert server.stop()[0] == 0

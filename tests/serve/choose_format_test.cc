@@ -79,6 +79,13 @@ TEST(ChooseReasoningFormat, FindsTheTagsAroundReasoning) {
                    "}}[/THINK]{% endif %}"
                    "{{ m.content }}{% endfor %}"),
             "mistral");
+  // Ministral 3's templates read reasoning as a part of the content.
+  EXPECT_EQ(
+      choose(
+          "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for b in m.content "
+          "%}{% if b.type == 'text' %}{{ b.text }}{% elif b.type == 'thinking' %}[THINK]{{ b.thinking "
+          "}}[/THINK]{% endif %}{% endfor %}{% endif %}{% endfor %}"),
+      "mistral");
   EXPECT_EQ(choose("{{ messages[0].content }}{% if add_generation_prompt %}<seed:think>\n{% endif %}"),
             "seed_oss");
   EXPECT_EQ(choose("{% for m in messages %}{{ m.content }}{% endfor %}"), "none");

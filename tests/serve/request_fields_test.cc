@@ -141,7 +141,8 @@ std::string describe(const GenerationJob& job) {
       << testing::PrintToString(params.prompt_logprobs);
   if (job.grammar) out << to_string(job.grammar->grammar.kind) << job.grammar->grammar.text;
   if (job.answer) {
-    out << job.answer->tools.size() << job.answer->parallel << (job.answer->reasoning != nullptr);
+    out << job.answer->tools.size() << job.answer->parallel << (job.answer->reasoning != nullptr)
+        << testing::PrintToString(job.answer->max_reasoning_tokens);
     if (job.answer->tool_format) out << job.answer->tool_format->name();
   }
   return out.str();

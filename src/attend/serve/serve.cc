@@ -55,6 +55,7 @@ void serve(const ServeOptions& options) {
     add_reasoning_by_vocabulary(options.reasoning_parser, *engine->tokenizer(), chosen);
   ChatFormats formats = log_formats(chosen);
   formats.grammars = grammars.library.available();
+  if (chat) formats.thinking = ThinkingControls::find(*chat, formats.reasoning);
   if (formats.tools && engine->tokenizer())
     formats.marker_tokens = marker_tokens(*formats.tools, *engine->tokenizer());
   if (formats.reasoning && engine->tokenizer())

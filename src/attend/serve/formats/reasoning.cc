@@ -345,7 +345,8 @@ constexpr ReasoningFormat kReasoningFormats[] = {
      .open = "<|channel|>analysis<|message|>",
      .close = "<|end|>",
      .special = true,
-     .channels = true},
+     .channels = true,
+     .efforts = {"low", "medium", "high"}},
     {.names = {"mistral"}, .open = "[THINK]", .close = "[/THINK]", .special = true},
     {.names = {"kimi"}, .open = "◁think▷", .close = "◁/think▷"},
     {.names = {"gemma4"}, .open = "<|channel>thought\n", .close = "<channel|>", .special = true},
@@ -354,6 +355,11 @@ constexpr ReasoningFormat kReasoningFormats[] = {
      .open = "<|START_THINKING|>",
      .close = "<|END_THINKING|>",
      .dropped = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"},
+     .special = true},
+    {.names = {"kimi_k3"},
+     .open = "<|open|>think<|sep|>",
+     .close = "<|close|>think<|sep|>",
+     .dropped = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"},
      .special = true},
     {.names = {"minimax-m3", "minimax_m3"}, .open = "<mm:think>", .close = "</mm:think>"},
     {.names = {"hy_v3_opensource"},
@@ -366,7 +372,6 @@ constexpr ReasoningFormat kReasoningFormats[] = {
 
 // Names of SGLang and vLLM for formats that a record cannot describe.
 constexpr UnsupportedFormat kUnsupportedReasoning[] = {
-    {"kimi_k3", "Kimi K3 writes messages of several channels"},
     {"k2_horizon", "the tags of K2 Horizon depend on the effort"},
     {"minimax-append-think", "it keeps the reasoning in the text; use none"},
     {"minimax_m2_append_think", "it keeps the reasoning in the text; use none"},

@@ -21,6 +21,7 @@ struct ReasoningFormat {
   Texts dropped = {};     // markers around the text for the user
   bool special = false;   // the tags are special tokens, so that they must be part of the decoded text
   bool channels = false;  // gpt-oss: reasoning is a channel, which the parser of calls reads
+  Texts efforts = {};     // levels of effort that the model was trained on; empty: those of the template
 
   std::string_view name() const { return names.front(); }
 };

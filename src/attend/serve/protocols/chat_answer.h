@@ -9,18 +9,20 @@
 
 #include "attend/serve/formats/answer_parser.h"
 #include "attend/serve/formats/reasoning.h"
+#include "attend/serve/formats/thinking_controls.h"
 #include "attend/serve/formats/tool_format.h"
 
 namespace attend::serve {
 
 // Formats in which the server's model writes calls and reasoning.
 struct ChatFormats {
-  const ToolFormat* tools = nullptr;           // null: unknown
-  std::string tools_reason;                    // why the format is unknown
-  const ReasoningFormat* reasoning = nullptr;  // null: reasoning is part of the text
-  bool grammars = false;                       // tools with "strict" restrict the answer
-  MarkerTokens marker_tokens;                  // of `tools` in the model's vocabulary
-  bool has_special_reasoning = false;          // the tags of `reasoning` are special tokens of the model
+  const ToolFormat* tools = nullptr;              // null: unknown
+  std::string tools_reason;                       // why the format is unknown
+  const ReasoningFormat* reasoning = nullptr;     // null: reasoning is part of the text
+  bool grammars = false;                          // tools with "strict" restrict the answer
+  MarkerTokens marker_tokens;                     // of `tools` in the model's vocabulary
+  bool has_special_reasoning = false;             // the tags of `reasoning` are special tokens of the model
+  std::optional<ThinkingControls> thinking = {};  // of the chat template; none: no template
 };
 
 // How an answer is parsed.

@@ -9,6 +9,7 @@ constexpr const char* kNoAdapters = "adapters are not supported";
 constexpr const char* kNoImages = "images are not supported";
 constexpr const char* kNoSound = "sound is not supported";
 constexpr const char* kOnlyChat = "only in /v1/chat/completions";
+constexpr const char* kOnlyReasoning = "only in /v1/chat/completions and /v1/responses";
 constexpr const char* kOnlyCompletions = "only in /v1/completions";
 constexpr const char* kOnlyGenerate = "only in /generate";
 constexpr const char* kOneProcess = "not supported; the server is a single process";
@@ -27,6 +28,13 @@ constexpr RefusedField kUnsupported[] = {
     {"chat_template_kwargs", kOnlyChat},
     {"documents", kOnlyChat},
     {"reasoning_effort", kOnlyChat},
+    {"reasoning", "only in /v1/chat/completions and /v1/responses"},
+    {"thinking", "only in /v1/chat/completions and /v1/messages"},
+    {"enable_thinking", kOnlyChat, "null"},
+    {"thinking_budget", kOnlyReasoning, "-1"},
+    {"thinking_token_budget", kOnlyReasoning, "-1"},
+    {"max_thinking_tokens", kOnlyReasoning, "-1"},
+    {"reasoning_budget", kOnlyReasoning, "-1"},
     {"verbosity", kOnlyChat},
     {"top_logprobs", "only in /v1/chat/completions; use logprobs or, in /generate, top_logprobs_num"},
     {"prompt", kOnlyCompletions},
@@ -67,7 +75,6 @@ constexpr RefusedField kUnsupported[] = {
     {"return_token_ids", "not supported; /generate returns output_ids"},
     {"return_tokens_as_token_ids", "not supported; /generate returns ids of tokens with logprobs"},
     {"include_reasoning", "not supported; use separate_reasoning", "true"},
-    {"thinking_token_budget", "not supported"},
     {"chat_template", "not supported; start the server with --chat-template"},
     {"truncation_side", "not supported; prompts keep their last tokens, embedding inputs their first",
      "null"},
@@ -90,9 +97,7 @@ constexpr RefusedField kUnsupported[] = {
     {"watermark", "not supported"},
     {"stream_interval", "not supported; each step sends an event", "1"},
     {"stream_reasoning", "not supported; reasoning is streamed", "true"},
-    {"thinking", "not supported; use chat_template_kwargs"},
     {"task", "not supported"},
-    {"max_thinking_tokens", "not supported"},
     {"token_ids_logprob", "not supported"},
     {"return_hidden_states", "not supported"},
     {"return_routed_experts", "not supported"},
@@ -169,7 +174,6 @@ constexpr RefusedField kUnsupported[] = {
     {"grammar_lazy", "not supported; use structural_tag"},
     {"grammar_triggers", "not supported; use structural_tag"},
     {"reasoning_format", "not supported; use separate_reasoning", R"("auto")"},
-    {"reasoning_budget", "not supported", "-1"},
     {"thinking_forced_open", "not supported"},
     {"parse_tool_calls", "not supported; use tool_choice \"none\"", "true"},
     {"lora", kNoAdapters},

@@ -12,6 +12,7 @@
 #include "attend/serve/protocols/endpoint.h"
 #include "attend/serve/protocols/foreign_fields.h"
 #include "attend/serve/protocols/request_fields.h"
+#include "attend/serve/protocols/thinking_fields.h"
 
 namespace attend::serve {
 namespace {
@@ -58,7 +59,7 @@ void read_other_fields(const Fields& fields, GenerationJob& job) {
   }
 }
 
-void read_thinking(const Fields& fields, Json& variables, GenerationJob& job) {
+void read_thinking(const Fields& fields, ThinkingRequest& request, GenerationJob& job) {
   const Json* given = fields.find("thinking");
   if (!given) return;
   const Fields inner(*given, "thinking.");
@@ -67,8 +68,7 @@ void read_thinking(const Fields& fields, Json& variables, GenerationJob& job) {
     reject("thinking.type", "thinking ", excerpt(*given),
            R"(: expected the type "enabled", "adaptive" or "disabled")");
   const bool thinks = type != "disabled";
-  // Names of the switches of different templates.
-  variables["enable_thinking"] = variables["thinking"] = thinks;
+  request.enabled = thinks;
   if (!thinks) job.message.thinking = MessageOptions::Thinking::kHidden;
   if (const auto display = inner.string("display"); display && thinks) {
     if (*display != "summarized" && *display != "omitted")
@@ -83,8 +83,8 @@ void read_thinking(const Fields& fields, Json& variables, GenerationJob& job) {
   if (fields.has("max_tokens") && *budget >= job.params.max_new_tokens)
     reject("thinking.budget_tokens", "thinking.budget_tokens ", *budget, ": expected less than max_tokens, ",
            job.params.max_new_tokens);
-  variables["thinking_budget"] = *budget;
-  if (job.answer) job.answer->max_reasoning_tokens = static_cast<int>(*budget);
+  // Agents send a budget to every model, so that it is not required.
+  request.max_tokens = static_cast<int>(*budget);
 }
 
 // Reads the format of the text: output_config.format, or output_format as in earlier versions of the API.
@@ -99,13 +99,14 @@ void read_output_format(const Json& format, const std::string& where, Generation
   job.grammar = {{GrammarKind::kJsonSchema, schema->dump()}, where};
 }
 
-void read_output(const Fields& fields, Json& variables, GenerationJob& job) {
+void read_output(const Fields& fields, ThinkingRequest& thinking, GenerationJob& job) {
   if (const Json* format = fields.find("output_format")) read_output_format(*format, "output_format", job);
   const Json* output = fields.find("output_config");
   if (!output) return;
   const Fields inner(*output, "output_config.");
   if (const Json* format = inner.find("format")) read_output_format(*format, "output_config.format", job);
-  if (const auto effort = inner.string("effort")) variables["reasoning_effort"] = *effort;
+  thinking.effort = inner.string("effort");
+  thinking.effort_field = inner.name("effort");
 }
 
 void read_limits(const Fields& fields, bool must_have_max_tokens, GenerationJob& job) {
@@ -135,12 +136,14 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
     const Fields checked(*own, "chat_template_kwargs.");
     variables = *own;
   }
-  read_output(fields, variables, job);
+  ThinkingRequest thinking;
+  read_output(fields, thinking, job);
   MessageTools tools = read_message_tools(fields);
   if (!tools.for_template.empty()) variables["tools"] = std::move(tools.for_template);
   set_answer_format(std::move(tools.tools), tools.choice, /*separates_reasoning=*/true, formats, job);
   if (job.answer) job.answer->call_id_prefix = "toolu_";
-  read_thinking(fields, variables, job);
+  read_thinking(fields, thinking, job);
+  set_thinking(thinking, formats, variables, job);
   Conversation conversation = read_conversation(fields);
   job.message.has_cache_control =
       conversation.has_cache_control || tools.has_cache_control || has_cache_control(fields);

@@ -8,6 +8,7 @@
 #include "attend/serve/protocols/openai/replies.h"
 #include "attend/serve/protocols/openai/tool_fields.h"
 #include "attend/serve/protocols/request_fields.h"
+#include "attend/serve/protocols/thinking_fields.h"
 
 namespace attend::serve {
 namespace {
@@ -53,14 +54,15 @@ void check_message(const Json& message, const std::string& where) {
 std::string check_call(const Json& call, const std::string& where) {
   const Fields fields(call, where + ".");
   const Json* function = fields.find("function");
-  if (!function) reject(where + ".function", where, ".function: missing");
+  if (!function) reject_with_code(tool_error::kInvalidCall, where + ".function", where, ".function: missing");
   const Fields inner(*function, where + ".function.");
   if (inner.string("name").value_or("").empty())
-    reject(where + ".function.name", where, ".function.name: missing; expected the name of a tool");
+    reject_with_code(tool_error::kInvalidCall, where + ".function.name", where,
+                     ".function.name: missing; expected the name of a tool");
   const Json* arguments = inner.find("arguments");
   if (arguments && !arguments->is_string() && !arguments->is_object())
-    reject(where + ".function.arguments", where, ".function.arguments ", excerpt(*arguments),
-           ": expected a JSON object, or its text");
+    reject_with_code(tool_error::kInvalidCall, where + ".function.arguments", where, ".function.arguments ",
+                     excerpt(*arguments), ": expected a JSON object, or its text");
   return fields.string("id").value_or("");
 }
 
@@ -81,25 +83,26 @@ void check_calls(const Json& messages) {
     }
     if (*fields.string("role") != "tool") continue;
     if (!has_calls)
-      reject(where, where,
-             ": the result of a tool without a call; expected an earlier message with tool_calls");
+      reject_with_code(tool_error::kNoCall, where, where,
+                       ": the result of a tool without a call; expected an earlier message with tool_calls");
     const std::string id = fields.string("tool_call_id").value_or("");
     if (!id.empty() && !ids.contains("") && !ids.contains(id))
-      reject(where + ".tool_call_id", where, ".tool_call_id ", excerpt(id),
-             ": expected the id of an earlier call");
+      reject_with_code(tool_error::kNoCall, where + ".tool_call_id", where, ".tool_call_id ", excerpt(id),
+                       ": expected the id of an earlier call");
   }
 }
 
 // Returns the variables of the template.
-std::string template_variables(const Fields& fields, GenerationJob& job) {
+std::string template_variables(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
   Json variables = Json::object();
   if (const Json* own = fields.find("chat_template_kwargs")) {
     const Fields checked(*own, "chat_template_kwargs.");
     variables = *own;
   }
   variables["messages"] = *fields.find("messages");
-  for (const char* key : {"tools", "documents", "reasoning_effort", "verbosity"})
+  for (const char* key : {"tools", "documents", "verbosity"})
     if (const Json* value = fields.find(key)) variables[key] = *value;
+  set_thinking(read_chat_thinking(fields), formats, variables, job);
   const std::optional<bool> generation_prompt = fields.boolean("add_generation_prompt");
   job.add_generation_prompt = generation_prompt.value_or(true);
   if (fields.boolean("continue_final_message").value_or(false)) {
@@ -141,7 +144,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
   set_answer_format(std::move(tools), choice, fields.boolean("separate_reasoning").value_or(true), formats,
                     job);
   check_num_completions(job);
-  job.variables = template_variables(fields, job);
+  job.variables = template_variables(fields, formats, job);
   reject_unsupported_fields(fields);
   job.ignored = fields.unknown();
   return job;

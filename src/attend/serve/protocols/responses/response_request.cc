@@ -9,6 +9,7 @@
 #include "attend/serve/protocols/request_fields.h"
 #include "attend/serve/protocols/responses/input_items.h"
 #include "attend/serve/protocols/responses/response_tools.h"
+#include "attend/serve/protocols/thinking_fields.h"
 #include "attend/text/tokenizer/utf8.h"
 
 namespace attend::serve {
@@ -75,19 +76,16 @@ Json read_text(const Fields& fields, GenerationJob& job) {
   return text;
 }
 
-// Reads "reasoning". Sets the variables of the template.
-Json read_reasoning(const Fields& fields, ResponseRequest& request, Json& variables) {
+// Reads "reasoning".
+Json read_reasoning(const Fields& fields, ResponseRequest& request, ThinkingRequest& thinking) {
   Json reasoning = {{"effort", nullptr}, {"summary", nullptr}};
   const Json* given = fields.find("reasoning");
   if (!given) return reasoning;
   const Fields inner(*given, "reasoning.");
-  const auto effort = one_of(inner, "effort", {"none", "minimal", "low", "medium", "high", "xhigh", "max"});
-  if (effort) {
+  if (const auto effort = inner.string("effort")) {
     reasoning["effort"] = *effort;
-    variables.emplace("reasoning_effort", *effort);
-    // Names of templates of hybrid models.
-    if (*effort == "none")
-      for (const char* switch_name : {"enable_thinking", "thinking"}) variables.emplace(switch_name, false);
+    thinking.effort = *effort;
+    thinking.effort_field = inner.name("effort");
   }
   for (const char* key : {"summary", "generate_summary"}) {
     const auto summary = one_of(inner, key, {"auto", "concise", "detailed"});
@@ -202,12 +200,15 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
     variables = *own;
   }
   const Json text = read_text(fields, job);
-  const Json reasoning = read_reasoning(fields, *request, variables);
+  ThinkingRequest thinking;
+  const Json reasoning = read_reasoning(fields, *request, thinking);
+  read_thinking_budget(fields, thinking);
   ResponseTools tools = read_response_tools(fields);
   const bool parallel = tools.choice.parallel;
   request->custom_tools = std::move(tools.custom);
   set_answer_format(std::move(tools.tools), tools.choice, /*separates_reasoning=*/true, formats, job);
   if (!job.answer) job.answer.emplace();
+  set_thinking(thinking, formats, variables, job);
 
   const std::string instructions = fields.string("instructions").value_or("");
   const Json* input = fields.find("input");

@@ -1,0 +1,144 @@
+#include "attend/serve/protocols/thinking_fields.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace attend::serve {
+namespace {
+
+// Variables of templates that are not known.
+constexpr const char* kAllSwitches[] = {"enable_thinking", "thinking"};
+constexpr const char* kBudgetVariable = "thinking_budget";
+
+void read_thinking_limit(const Fields& fields, const char* key, ThinkingRequest& request) {
+  const auto budget = fields.integer(key, -1, INT32_MAX);
+  if (!budget || *budget < 0) return;
+  request.max_tokens = static_cast<int>(*budget);
+  request.budget_field = fields.name(key);
+}
+
+void read_effort_level(const Fields& fields, const char* key, ThinkingRequest& request) {
+  auto effort = fields.string(key);
+  if (!effort) return;
+  request.effort = std::move(effort);
+  request.effort_field = fields.name(key);
+}
+
+// Reads OpenRouter's field.
+void read_openrouter_reasoning(const Json& given, ThinkingRequest& request) {
+  const Fields inner(given, "reasoning.");
+  read_effort_level(inner, "effort", request);
+  read_thinking_limit(inner, "max_tokens", request);
+  if (const auto enabled = inner.boolean("enabled")) request.enabled = enabled;
+  if (inner.boolean("exclude").value_or(false))
+    reject_unsupported("reasoning.exclude", "not supported; expected false");
+}
+
+// Reads the field of DeepSeek's, GLM's and Kimi's APIs, or a boolean.
+void read_thinking_switch(const Json& given, ThinkingRequest& request) {
+  if (given.is_boolean()) {
+    request.enabled = given.get<bool>();
+    return;
+  }
+  const Fields inner(given, "thinking.");
+  const std::string type = inner.string("type").value_or("");
+  if (type != "enabled" && type != "disabled" && type != "auto")
+    reject("thinking.type", "thinking ", excerpt(given),
+           R"(: expected the type "enabled", "disabled" or "auto")");
+  if (type != "auto") request.enabled = type == "enabled";
+  read_thinking_limit(inner, "budget_tokens", request);
+}
+
+template <class Texts>
+std::string list_levels(const Texts& texts) {
+  std::string all;
+  for (const auto& text : texts) all += (all.empty() ? "\"" : ", \"") + std::string(text) + "\"";
+  return all;
+}
+
+// Rejects levels that the template does not support. Without controls, all levels of the APIs are known.
+void check_effort(const ThinkingRequest& request, const ThinkingControls* controls) {
+  const std::string& effort = *request.effort;
+  std::vector<std::string> known(std::begin(kEffortLevels), std::end(kEffortLevels));
+  if (controls && controls->has_effort) {
+    known = controls->efforts;
+    for (const std::string& off : {std::string("none"), controls->off_effort})
+      if (!off.empty() && std::ranges::find(known, off) == known.end()) known.push_back(off);
+  }
+  if (std::ranges::find(known, effort) == known.end())
+    reject(request.effort_field, request.effort_field, " ", excerpt(effort), ": expected one of ",
+           list_levels(known));
+}
+
+void set_switches(bool is_on, const ThinkingControls* controls, Json& variables) {
+  if (controls)
+    for (const std::string& name : controls->switches) variables.emplace(name, is_on);
+  else
+    for (const char* name : kAllSwitches) variables.emplace(name, is_on);
+}
+
+// Switches reasoning off. Returns false if the template cannot.
+bool switch_off(const ThinkingControls* controls, Json& variables) {
+  set_switches(false, controls, variables);
+  if (!controls) return true;
+  if (!controls->off_effort.empty()) variables.emplace("reasoning_effort", controls->off_effort);
+  return !controls->switches.empty() || !controls->off_effort.empty();
+}
+
+void set_budget_variables(int budget, const ThinkingControls* controls, Json& variables) {
+  if (controls)
+    for (const std::string& name : controls->budgets) variables.emplace(name, budget);
+  else
+    variables.emplace(kBudgetVariable, budget);
+}
+
+}  // namespace
+
+void read_thinking_budget(const Fields& fields, ThinkingRequest& request) {
+  for (const char* key :
+       {"thinking_budget", "thinking_token_budget", "max_thinking_tokens", "reasoning_budget"})
+    read_thinking_limit(fields, key, request);
+}
+
+ThinkingRequest read_chat_thinking(const Fields& fields) {
+  ThinkingRequest request;
+  if (const Json* reasoning = fields.find("reasoning")) read_openrouter_reasoning(*reasoning, request);
+  if (const Json* thinking = fields.find("thinking")) read_thinking_switch(*thinking, request);
+  if (const auto enabled = fields.boolean("enable_thinking")) request.enabled = enabled;
+  read_effort_level(fields, "reasoning_effort", request);
+  read_thinking_budget(fields, request);
+  return request;
+}
+
+void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Json& variables,
+                  GenerationJob& job) {
+  const ThinkingControls* const controls = formats.thinking ? &*formats.thinking : nullptr;
+  std::optional<int> budget = request.max_tokens;
+  if (request.effort) check_effort(request, controls);
+  const bool is_off_level =
+      request.effort && (request.effort == "none" || (controls && request.effort == controls->off_effort));
+  if (request.enabled == false || is_off_level) {
+    if (!switch_off(controls, variables)) budget = 0;
+  } else {
+    // A template without levels may have reasoning switched off by default.
+    const bool has_levels = !controls || controls->has_effort;
+    if (request.enabled || (request.effort && !has_levels)) set_switches(true, controls, variables);
+    if (request.effort && has_levels) variables.emplace("reasoning_effort", *request.effort);
+    if (budget) set_budget_variables(*budget, controls, variables);
+    // A client may set the variable itself.
+    if (const auto own = variables.find(kBudgetVariable);
+        !budget && own != variables.end() && own->is_number_integer() && *own >= 0 && *own <= INT32_MAX)
+      budget = own->get<int>();
+  }
+  if (!budget) return;
+  if (job.answer && job.answer->reasoning)
+    job.answer->max_reasoning_tokens = budget;
+  else if (!request.budget_field.empty())
+    reject_unsupported(request.budget_field,
+                       "the model's reasoning is not separated from its text; expected separate_reasoning "
+                       "true and a server with --reasoning-parser");
+}
+
+}  // namespace attend::serve
