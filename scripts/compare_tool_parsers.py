@@ -26,7 +26,7 @@ SGLANG = {
     "qwen25": "qwen25", "qwen3_coder": "qwen3_coder", "gpt-oss": "gpt-oss", "deepseekv3": "deepseekv3",
     "deepseekv31": "deepseekv31", "deepseekv32": "deepseekv32", "deepseekv4": "deepseekv4", "deepseekv41": "deepseekv41",
     "gigachat35": "gigachat35", "glm47": "glm45", "iquest_q1": "iquest_q1", "hy_v3": "hunyuan", "hy_v3_opensource": "hunyuan",
-    "k2_horizon": "k2_horizon", "kimi_k2": "kimi_k2", "minimax-m2": "minimax-m2", "dots": "dots", "minicpm5": "minicpm5",
+    "k2_horizon": "k2_horizon", "kimi_k2": "kimi_k2", "kimi_k3": "kimi_k3", "minimax-m2": "minimax-m2", "dots": "dots", "minicpm5": "minicpm5",
     "mistral": "mistral", "mistral_v3": "mistral", "llama3": "llama3", "pythonic": "pythonic", "gemma4": "gemma4",
     "step3": "step3", "interns1": "interns1", "cohere_command3": "cohere_command4", "lfm2": "lfm2", "gigachat3": "gigachat3",
     "apertus": "apertus2509",
@@ -69,7 +69,7 @@ EXPLAINED = [
      {"sglang": ["interns1"]}),
     ("The recipient is read only after the channel, not before it as the template writes it; its parser of reasoning reads "
      "the other messages", ["calls", "empty arguments", "Python literals", "no call"], {"sglang": ["gpt-oss"]}),
-    ("Markers around an answer without calls are part of the text", ["no call"], {"sglang": ["cohere_command3"]}),
+    ("Markers around an answer without calls are part of the text", ["no call"], {"sglang": ["cohere_command3", "kimi_k3"]}),
     ("Text before calls is dropped", ["calls", "empty arguments"], {"vllm": ["minicpm5"]}),
     ("Calls after text are not read", ["calls", "empty arguments"], {"vllm": ["granite"]}),
     ("Numbers in lists are returned as texts", ["calls"], {"vllm": ["gemma4"]}),
@@ -112,7 +112,7 @@ def after_reasoning(record):
     text = record["text"]
     if record["kind"] != "call in reasoning":
         text = re.sub(r"^.*</(seed:)?think(:opensource)?>\s*", "", text, count=1, flags=re.S)
-        text = re.sub(r"^.*<\|END_THINKING\|>", "", text, count=1, flags=re.S)
+        text = re.sub(r"^.*(<\|END_THINKING\|>|<\|close\|>think<\|sep\|>)", "", text, count=1, flags=re.S)
     return text
 
 

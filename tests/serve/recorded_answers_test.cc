@@ -88,8 +88,7 @@ void check_complete(const Record& record) {
   }
 }
 
-// The answer that max_tokens cut off is the start of the complete one. Markers without a complete name are
-// text.
+// The answer that max_tokens cut off is the start of the complete one. An incomplete marker is text.
 void check_cut(const Record& record) {
   const Read whole = read(record, {record.text()}, End::kComplete);
   const Read found = read(record, {record.generated()}, End::kCut);

@@ -181,6 +181,21 @@ TEST(ToolFormats, DoNotDependOnWhereTheTextIsSplit) {
       }
 }
 
+TEST(ToolFormats, OmitACallThatIsCutOffBeforeItsName) {
+  for (const ToolFormat& format : tool_formats()) {
+    if (format.at_start || format.structure == ToolFormat::Structure::kChannels) continue;
+    const std::string call = "Look.\n" + two_calls(format);
+    size_t opener = std::string::npos, size = 0;
+    for (const std::string_view marker : format.opens)
+      if (const size_t at = call.find(marker); at < opener) opener = at, size = marker.size();
+    const bool is_word = call.substr(opener, size).find_first_of("<[") == std::string::npos;
+    for (size_t end = opener + size; end < call.find("get_weather") + 5; ++end)
+      EXPECT_EQ(read(format, {call.substr(0, end)}, /*complete=*/false).text,
+                is_word ? call.substr(0, end) : "Look.")
+          << format.name() << ": " << call.substr(0, end);
+  }
+}
+
 // An answer that a model ends too early has complete arguments after every byte.
 TEST(ToolFormats, CompleteTheArgumentsOfAnEndedAnswer) {
   for (const ToolFormat& format : tool_formats()) {

@@ -335,8 +335,8 @@ void CallParser::add_parameter(std::string_view key, std::string_view attributes
   std::string json = num_parameters_++ == 0 ? "{" : ", ";
   append_quoted(key, json);
   json += ": ";
-  // DeepSeek V3.2 marks texts.
-  if (attributes.find("string=\"true\"") != attributes.npos)
+  const std::string_view text_mark = format_.tags.text_mark;
+  if (!text_mark.empty() && attributes.find(text_mark) != attributes.npos)
     append_quoted(value, json);
   else
     json += tag_value_to_json(value, key, tool_->parameters);
@@ -366,6 +366,15 @@ bool CallParser::read_after_call() {
   return true;
 }
 
+// A block that ends before its first name is text, or nothing if the answer was cut off after a marker that
+// is no word.
+void CallParser::finish_block(const std::string& text, bool complete, AnswerParts& parts) const {
+  if (has_block_calls_) return;
+  const std::string_view opener = trim_front(text).substr(0, first_size_);
+  const bool is_cut_call = !complete && opener.find_first_of("<[") != opener.npos;
+  if (!is_cut_call) parts.add(Kind::kText, text);
+}
+
 void CallParser::finish(AnswerParts& parts, bool complete) {
   switch (place_) {
     case Place::kStart:
@@ -379,12 +388,11 @@ void CallParser::finish(AnswerParts& parts, bool complete) {
         if (complete) object_->close(parts);
         break;
       }
-      if (has_block_calls_) break;
-      parts.add(Kind::kText, before_ + raw_ + object_->raw() + pending_);
+      finish_block(before_ + raw_ + object_->raw() + pending_, complete, parts);
       break;
     case Place::kBlock:
     case Place::kName:
-      if (!has_block_calls_) parts.add(Kind::kText, before_ + raw_ + pending_);
+      finish_block(before_ + raw_ + pending_, complete, parts);
       break;
     case Place::kArguments:
       if (!complete) break;

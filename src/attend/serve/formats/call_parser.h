@@ -13,8 +13,8 @@
 namespace attend::serve {
 
 // An answer is text in which openers begin blocks of calls. Missing openers of an element, missing closers,
-// and several calls in a block are accepted. An opener that no call follows is text. Spaces next to a call
-// are dropped.
+// and several calls in a block are accepted. An opener that no call follows is text, unless the answer was
+// cut off. Spaces next to a call are dropped.
 class CallParser final : public AnswerParser {
  public:
   CallParser(const ToolFormat& format, const std::vector<Tool>& tools);
@@ -37,6 +37,7 @@ class CallParser final : public AnswerParser {
   bool read_after_call();
 
   bool end_block(AnswerParts& parts);
+  void finish_block(const std::string& text, bool complete, AnswerParts& parts) const;
   // Returns the size of the longest marker that the pending text begins with. Sets `may_begin` if the text is
   // the start of a longer one.
   size_t starting_marker(bool& may_begin) const;

@@ -62,8 +62,9 @@ struct ToolFormat {
   struct Tags {
     std::string_view key_open = {}, key_close = {}, type_open = {}, type_close = {}, value_open = {},
                      value_close = {}, raw_open = {}, raw_close = {};
-    bool lines = false;               // the value is between two line breaks
-    bool marks_text = false;          // the attribute string="true" marks a text, string="false" JSON
+    bool lines = false;  // the value is between two line breaks
+    // Attributes after the key that mark a text, and JSON; TYPE: its JSON type. Empty: the schema decides.
+    std::string_view text_mark = {}, json_mark = {};
     std::string_view between = "\n";  // after each element
     std::string_view grammar = {};    // xgrammar's name of the style; empty: arguments are not restricted
   };

@@ -106,6 +106,15 @@ class GrammarWriter {
     for (size_t i = 1; i < closing.size(); ++i) elements.push_back(closing[i]);
   }
 
+  // Integers are numbers.
+  static std::string json_mark(const ToolFormat::Tags& tags, const std::string& type) {
+    constexpr std::string_view kType = "TYPE";
+    std::string mark(tags.json_mark);
+    if (const size_t at = mark.find(kType); at != std::string::npos)
+      mark.replace(at, kType.size(), type == "integer" ? "number" : type);
+    return mark;
+  }
+
   // Returns the element of a parameter; `key`: Jsons of its name.
   Json parameter(const Json& key, const Json& property, const Json& schema) const {
     const ToolFormat::Tags& tags = format_.tags;
@@ -115,7 +124,7 @@ class GrammarWriter {
     const bool listed = type == "string" && property.contains("enum");
     std::string open;
     if (tags.key_open.ends_with('"')) open += '"';
-    if (tags.marks_text) open += json ? " string=\"false\"" : " string=\"true\"";
+    open += json ? json_mark(tags, type) : std::string(tags.text_mark);
     open += tags.key_close;
     if (!tags.value_open.empty()) open += std::string(tags.between) + std::string(tags.value_open);
     if (tags.lines) open += '\n';
