@@ -67,7 +67,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     apply_temperature();
     return rope.q;
   }
-  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1 && !args.q_gates) {
+  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
     const Linear& one = args.qkv.front();
     qkv_norm_rope_store({.x = residual.sum(),
                          .weight = one.weight,
