@@ -3,7 +3,7 @@
 
 Each case is a folder in the form of a published model (config.json, model.safetensors) with its
 expected results (golden.safetensors). attend's tests load the folder like any other model and
-compare. The cases are in golden_cases.py.
+compare. The cases are in golden_cases/.
 
     pip install torch transformers safetensors
     python3 scripts/make_goldens.py                    # all cases

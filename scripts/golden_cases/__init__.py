@@ -1,0 +1,16 @@
+"""The tiny random models of tests/goldens by name (golden_configs.py contains shared parts of their configs).
+
+Each case covers something that no other case covers: a head dimension, a GQA ratio, a rope type, a bias, a window, a
+weight format. make_goldens.py writes them. Their order determines their seeds, so a new case is the last one.
+"""
+
+from golden_cases import dense, experts, quantized, quantized_experts, recurrent, variants
+
+CASES = (
+    dense.CASES
+    | experts.CASES
+    | quantized.CASES
+    | variants.CASES
+    | quantized_experts.CASES
+    | recurrent.CASES
+)
