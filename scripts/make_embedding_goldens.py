@@ -213,16 +213,17 @@ def make_case(folder, case, seed):
     save_file(golden, folder / "golden.safetensors")
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Writes the embedding models of tests/goldens.")
+def write_cases(cases, write, first_seed, models):
+    """Writes the cases named on the command line. `write`: function of a folder, a case and a seed."""
+    parser = argparse.ArgumentParser(description=f"Writes the {models} of tests/goldens.")
     parser.add_argument("cases", nargs="*", help="cases to write (default: all)")
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/goldens"))
     arguments = parser.parse_args()
     with torch.inference_mode():
-        for number, (name, make) in enumerate(CASES.items()):
+        for number, (name, make) in enumerate(cases.items()):
             if not arguments.cases or name in arguments.cases:
-                make_case(arguments.out / name, make(), seed=77 + number)
+                write(arguments.out / name, make(), seed=first_seed + number)
 
 
 if __name__ == "__main__":
-    main()
+    write_cases(CASES, make_case, 77, "embedding models")

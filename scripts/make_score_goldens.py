@@ -10,14 +10,13 @@ golden.json of a case:
   texts   text, ids, types, logits, scores
 """
 
-import argparse
 import json
 import pathlib
 import shutil
 
 import torch
 from golden_configs import llama, qwen3
-from make_embedding_goldens import bert, decoder_name, write_json
+from make_embedding_goldens import bert, decoder_name, write_cases, write_json
 from make_goldens import random_weight
 from safetensors.torch import save_file
 from tokenizers import Tokenizer, processors
@@ -227,16 +226,5 @@ def make_case(folder, case, seed):
     (folder / "golden.json").write_text(json.dumps(golden, ensure_ascii=False, indent=1) + "\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description="Writes the classifiers and rerankers of tests/goldens.")
-    parser.add_argument("cases", nargs="*", help="cases to write (default: all)")
-    parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("tests/goldens"))
-    arguments = parser.parse_args()
-    with torch.inference_mode():
-        for number, (name, make) in enumerate(CASES.items()):
-            if not arguments.cases or name in arguments.cases:
-                make_case(arguments.out / name, make(), seed=177 + number)
-
-
 if __name__ == "__main__":
-    main()
+    write_cases(CASES, make_case, 177, "classifiers and rerankers")
