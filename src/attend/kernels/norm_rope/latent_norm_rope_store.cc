@@ -82,8 +82,10 @@ void check(const LatentNormRopeStoreArgs& args, const Stream& stream) {
   const int64_t rope_dim = args.q_rope.shape[2];
   require_shape("kv_a", args.kv_a, {args.q_rope.shape[0], args.norm.shape[0] + rope_dim});
   require_dtype("q_rope", args.q_rope, args.kv_a.dtype);
-  require_rank("cos", args.cos, 2);
-  require_shape("cos", args.cos, {args.cos.shape[0], rope_dim / 2});
+  if (!args.cos.empty()) {
+    require_rank("cos", args.cos, 2);
+    require_shape("cos", args.cos, {args.cos.shape[0], rope_dim / 2});
+  }
   const LatentRow row(args);
   check(rotation(args, row.rope), stream);
   check(StoreMlaArgs{.latent = row.latent, .rope = row.rope, .to = args.to});
@@ -103,7 +105,8 @@ void latent_norm_rope_store(const LatentNormRopeStoreArgs& args, Stream& stream)
   cpu::rms_norm(row.latent, args.norm, args.eps, row.latent, 0.0f, isa);
   const NormRopeArgs rotated = rotation(args, row.rope);
   for (const TensorView* heads : {&rotated.q, &rotated.k})
-    cpu::rope(*heads, rotated.positions, rotated.cos, rotated.sin, rotated.interleaved, isa);
+    if (!args.cos.empty())
+      cpu::rope(*heads, rotated.positions, rotated.cos, rotated.sin, rotated.interleaved, isa);
   cpu::store_mla({.latent = row.latent, .rope = row.rope, .to = args.to}, isa);
   read_back(args);
   if (args.q_latent.empty()) return;

@@ -94,7 +94,7 @@ struct LatentNormRopeStoreArgs {
   float eps = 1e-6f;
   TensorView q_rope;                   // [num_tokens, num_heads, rope_dim]; changed in place
   View<const int32_t> positions = {};  // [num_tokens]
-  TensorView cos = {}, sin = {};       // f32 [num_positions, rope_dim / 2]
+  TensorView cos = {}, sin = {};       // f32 [num_positions, rope_dim / 2]; empty: no rotation
   bool interleaved = false;            // as in rope()
   KvDestination to;                    // as in store_mla()
   // If set, it and the rotated q_rope are rounded to e4m3, the query dtype of fp8 attention; values beyond

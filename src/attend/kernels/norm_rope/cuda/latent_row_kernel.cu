@@ -36,10 +36,12 @@ __device__ float cta_sum_of_squares(float value) {
 
 __device__ RotatedPair load_rotated(const LatentRowParams& params, const void* data, int64_t first,
                                     int64_t second, int token, int pair) {
+  const float a = load_element(data, first, params.element);
+  const float b = load_element(data, second, params.element);
+  if (params.cos == nullptr) return {a, b};
   const int position = params.positions[token];
   const int64_t angle = position * params.cos_stride + pair, sin_idx = position * params.sin_stride + pair;
-  return rotate(load_element(data, first, params.element), load_element(data, second, params.element),
-                params.cos[angle], params.sin[sin_idx]);
+  return rotate(a, b, params.cos[angle], params.sin[sin_idx]);
 }
 
 // Elements of a pair within its part.
