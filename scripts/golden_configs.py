@@ -167,6 +167,39 @@ def deepseek_v3(**changes):
     )
 
 
+def kimi_linear(kda_layers, full_attn_layers, head_dim, num_heads, kernel=4, **changes):
+    """The numbers of layers begin at 1, as published."""
+    return config_of(
+        "KimiLinearForCausalLM",
+        "kimi_linear",
+        num_key_value_heads=2,
+        moe_intermediate_size=12,
+        num_attention_heads=2,
+        kv_lora_rank=512,
+        q_lora_rank=None,
+        qk_nope_head_dim=16,
+        qk_rope_head_dim=64,
+        v_head_dim=16,
+        linear_attn_config={
+            "full_attn_layers": full_attn_layers,
+            "head_dim": head_dim,
+            "kda_layers": kda_layers,
+            "num_heads": num_heads,
+            "short_conv_kernel_size": kernel,
+        },
+        mla_use_nope=True,
+        model_max_length=256,
+        max_position_embeddings=None,
+        moe_router_activation_func="sigmoid",
+        num_experts=8,
+        num_experts_per_token=3,
+        num_shared_experts=1,
+        pad_token_id=0,
+        torch_dtype="bfloat16",
+        **changes,
+    )
+
+
 def granite(**changes):
     """Sublayers add half of their output, and the embedding is multiplied by three."""
     return config_of(

@@ -116,6 +116,7 @@ EXPERT_NAMES = {
     "dots1": QWEN_NAMES,
     "glm4_moe": QWEN_NAMES,
     "glm4_moe_lite": QWEN_NAMES,
+    "kimi_linear": MIXTRAL_NAMES,
     "lfm2_moe": LFM2_NAMES,
     "minimax_m2": MIXTRAL_NAMES,
     "mixtral": MIXTRAL_NAMES,
@@ -129,6 +130,18 @@ RENAMED = {
         "experts.gate_up_proj": "input_linear.weight",
         "experts.down_proj": "output_linear.weight",
         "router.weight": "router.layer.weight",
+    },
+    "kimi_linear": {
+        f"{module}.{part}": f"{file}.{part}"
+        for module, file, parts in (
+            ("self_attn.forget_gate", "self_attn", ("A_log", "dt_bias", "f_a_proj.weight", "f_b_proj.weight")),
+            (
+                "mlp.shared_experts",
+                "block_sparse_moe.shared_experts",
+                ("gate_proj.weight", "up_proj.weight", "down_proj.weight"),
+            ),
+        )
+        for part in parts
     },
 }
 # Models whose first layer has no length in the cache, from which transformers derives missing positions.
@@ -150,6 +163,10 @@ def published_tensors(name, weight, config):
     for memory, file in RENAMED.get(config.model_type, {}).items():
         if name.endswith(memory):
             return {name.removesuffix(memory) + file: weight}
+    if config.model_type == "kimi_linear" and name.endswith(".conv1d.weight"):
+        layer = name.removesuffix("conv1d.weight")
+        parts = zip("qkv", weight.chunk(3))
+        return {f"{layer}{part}_conv1d.weight": tensor.contiguous() for part, tensor in parts}
     if config.model_type == "nemotron_h" and ".experts." in name:
         experts, part = name.rsplit(".", 1)
         return {f"{experts}.{i}.{part}.weight": expert.contiguous() for i, expert in enumerate(weight)}

@@ -6,6 +6,7 @@ from golden_configs import (
     bamba,
     falcon_h1,
     granite_hybrid,
+    kimi_linear,
     lfm2,
     lfm2_moe,
     nemotron_h,
@@ -162,5 +163,31 @@ CASES = {
         dtype=torch.bfloat16,
         prefixes=NEMOTRON_PREFIXES,
         lengths=(1, 2, 33, 64),
+    ),
+    # KDA and, in layer 3 of 4, latent attention without rope; the first layer is dense.
+    "kimi-linear-kda": Case(
+        kimi_linear(
+            kda_layers=[1, 2, 4], full_attn_layers=[3], head_dim=16, num_heads=4, num_hidden_layers=4
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 3, 65, 130),
+    ),
+    # Latent attention first, odd head sizes, 3 taps, two groups of experts; all layers have experts.
+    "kimi-linear-groups": Case(
+        kimi_linear(
+            kda_layers=[2, 3],
+            full_attn_layers=[1],
+            head_dim=12,
+            num_heads=3,
+            kernel=3,
+            num_hidden_layers=3,
+            first_k_dense_replace=0,
+            num_expert_group=2,
+            topk_group=1,
+            moe_renormalize=False,
+            routed_scaling_factor=1.5,
+        ),
+        dtype=torch.bfloat16,
+        lengths=(1, 2, 63, 64),
     ),
 }

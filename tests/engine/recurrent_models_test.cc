@@ -296,6 +296,8 @@ const CachedCase kCachedCases[] = {
     {.name = "drafts_of_attention_and_mamba2", .model = "falcon-h1-gate-only", .num_draft_tokens = 3},
     {.name = "drafts_of_short_convolutions", .model = "lfm2-conv", .chunk = 24, .num_draft_tokens = 6},
     {.name = "experts", .model = "qwen3-next-grouped", .chunk = 40, .overlaps = true},
+    {.name = "kda_and_latents", .model = "kimi-linear-kda", .chunk = 24, .interval = 16, .pool_tokens = 256},
+    {.name = "drafts_of_kda", .model = "kimi-linear-kda", .chunk = 24, .num_draft_tokens = 5},
 };
 std::vector<CachedCase> on_gpu() {
   std::vector<CachedCase> cases;

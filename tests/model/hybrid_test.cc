@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <initializer_list>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "tests/model/config_fields.h"
@@ -258,6 +261,79 @@ TEST(ReadLfm2, RejectsOtherLayerTypes) {
                   "Lfm2ForCausalLM");
   expect_rejected({{"conv_L_cache", "9"}}, ErrorCode::kUnsupported, {"conv_L_cache 9", "2 to 8"},
                   "Lfm2ForCausalLM");
+}
+
+constexpr const char* kKimi = "KimiLinearForCausalLM";
+
+// linear_attn_config of three layers. `lists`: its layers.
+std::string kda_config(const std::string& lists = R"("kda_layers": [1, 3], "full_attn_layers": [2])",
+                       const std::string& head_dim = R"("head_dim": 16)") {
+  return R"({"num_heads": 4, "short_conv_kernel_size": 4, )" + head_dim + ", " + lists + "}";
+}
+const Fields kKimiFields = {{"linear_attn_config", kda_config()},
+                            {"kv_lora_rank", "512"},
+                            {"max_position_embeddings", ""},
+                            {"model_max_length", "1024"},
+                            {"num_expert_group", "4"},
+                            {"topk_group", "2"},
+                            {"num_experts", "16"},
+                            {"num_experts_per_token", "3"},
+                            {"num_shared_experts", "2"},
+                            {"moe_renormalize", "false"},
+                            {"q_lora_rank", "null"}};
+
+TEST(ReadKimiLinear, LayersAreNumberedFromOne) {
+  const ModelSpec spec = read(kKimi, kKimiFields);
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, false, true));
+  EXPECT_TRUE(delta(spec).decays_per_channel && delta(spec).sigmoid_gate);
+  EXPECT_EQ(delta(spec).gate_rank, 16);
+  EXPECT_EQ(delta(spec).decay_features(), 64);
+  EXPECT_EQ(state_caches(spec.caches()).at(0).state, (StateShape{4, 16, 16, 3, 192}));
+  const auto& mla = std::get<MlaSpec>(spec.layers.at(1).mixer);
+  EXPECT_EQ(mla.rope_set, -1);
+  EXPECT_EQ(mla.q_lora_rank, 0);
+  EXPECT_FLOAT_EQ(mla.scale, 1.0f / std::sqrt(192.0f));
+  EXPECT_TRUE(spec.ropes.empty());
+  EXPECT_EQ(spec.max_context_len(), 1024);
+}
+
+TEST(ReadKimiLinear, FieldsOfExpertsHaveOtherNamesThanDeepSeeks) {
+  const ModelSpec spec = read(kKimi, kKimiFields);
+  EXPECT_EQ(test::mlp(spec).intermediate_size, 96);
+  const auto& experts = std::get<MoeMlpSpec>(spec.layers.at(1).mlp);
+  EXPECT_EQ(experts.num_experts, 16);
+  EXPECT_EQ(experts.top_k, 3);
+  EXPECT_EQ(experts.shared_intermediate_size, 2 * 1024);
+  EXPECT_EQ(experts.rule.groups.num_groups, 4);
+  EXPECT_EQ(experts.rule.groups.top_groups, 2);
+  EXPECT_EQ(experts.rule.weights, kernels::RouterWeights::kAllExperts);
+  EXPECT_FLOAT_EQ(experts.rule.scale, 2.446f);
+  EXPECT_TRUE(experts.correction);
+}
+
+TEST(ReadKimiLinear, RejectsContradictoryListsAndAbsentSizes) {
+  const auto rejects = [](const std::string& linear, ErrorCode code,
+                          std::initializer_list<std::string_view> parts) {
+    expect_rejected(with(kKimiFields, {{"linear_attn_config", linear}}), code, parts, kKimi);
+  };
+  rejects(kda_config(R"("kda_layers": [1, 3], "full_attn_layers": [2, 3])"), ErrorCode::kCorruptFile,
+          {"linear_attn_config.full_attn_layers[1] 3", "each layer once"});
+  rejects(kda_config(R"("kda_layers": [1], "full_attn_layers": [2])"), ErrorCode::kCorruptFile,
+          {"kda_layers: layer 3 is not listed"});
+  rejects(kda_config(R"("kda_layers": [0, 1], "full_attn_layers": [2])"), ErrorCode::kCorruptFile,
+          {"kda_layers[0]", "1 to 3"});
+  rejects(kda_config(R"("kda_layers": [1, 2, 3])"), ErrorCode::kCorruptFile, {"full_attn_layers"});
+  rejects(kda_config(R"("kda_layers": [1, 3], "full_attn_layers": [2])", R"("width": 16)"),
+          ErrorCode::kCorruptFile, {"linear_attn_config.head_dim"});
+  rejects(kda_config(R"("kda_layers": [1, 3], "full_attn_layers": [2])", R"("head_dim": 512)"),
+          ErrorCode::kUnsupported, {"head_dim 512", "at most 256"});
+  rejects("null", ErrorCode::kCorruptFile, {"linear_attn_config"});
+  expect_rejected(with(kKimiFields, {{"mla_use_nope", "false"}}), ErrorCode::kUnsupported,
+                  {"mla_use_nope false"}, kKimi);
+  expect_rejected(with(kKimiFields, {{"num_expert_group", "3"}}), ErrorCode::kCorruptFile,
+                  {"num_expert_group 3", "a divisor of 16"}, kKimi);
+  expect_rejected(with(kKimiFields, {{"moe_router_activation_func", "\"softmax\""}}), ErrorCode::kUnsupported,
+                  {"moe_router_activation_func", "sigmoid"}, kKimi);
 }
 
 TEST(ReadQwen3Next, RejectsContradictoryAndUnsupportedFields) {

@@ -11,7 +11,7 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 53> kTable{&kBamba,
+constexpr std::array<const ModelArchitecture*, 54> kTable{&kBamba,
                                                           &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
@@ -32,6 +32,7 @@ constexpr std::array<const ModelArchitecture*, 53> kTable{&kBamba,
                                                           &kGranite,
                                                           &kGraniteMoeHybrid,
                                                           &kInternLm3,
+                                                          &kKimiLinear,
                                                           &kLfm2,
                                                           &kLfm2Moe,
                                                           &kLlama4,

@@ -88,6 +88,7 @@ extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kGranite;
 extern const ModelArchitecture kGraniteMoeHybrid;
 extern const ModelArchitecture kInternLm3;
+extern const ModelArchitecture kKimiLinear;
 extern const ModelArchitecture kLfm2;
 extern const ModelArchitecture kLfm2Moe;
 extern const ModelArchitecture kLlama;

@@ -21,32 +21,9 @@ double yarn_softmax_scale(const RopeConfig& rope) {
   return temperature * temperature;
 }
 
-MlaSpec read_mla(const JsonNode& json, const DeepseekDefaults& defaults) {
-  MlaSpec mla;
-  mla.num_heads = read_latent_size(json, "num_attention_heads", defaults.num_heads);
-  // If the field is null, q is projected from x. If it is absent, transformers' default applies.
-  const bool no_q_latent = json.mentions("q_lora_rank") && !json.has("q_lora_rank");
-  mla.q_lora_rank = no_q_latent ? 0 : read_latent_size(json, "q_lora_rank", defaults.q_lora_rank);
-  // The field has no default: it defines latent attention, and every published config has it.
-  mla.kv_lora_rank = json.integer("kv_lora_rank", 1, kMaxLatentSize);
-  mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", defaults.nope_dim);
-  mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", 64);
-  mla.v_dim = read_latent_size(json, "v_head_dim", defaults.v_dim);
-  // Backends check the sum of latent and rope dims, not the rope dim, so it is checked here.
-  if (mla.rope_dim > kMaxRopeDim)
-    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim,
-         ": attend supports at most ", kMaxRopeDim);
-  if (mla.rope_dim % 2 != 0) json.reject("qk_rope_head_dim", "an even number: pairs are rotated");
-  if (int64_t{mla.num_heads} * (mla.nope_dim + mla.rope_dim + mla.v_dim) > kMaxProduct ||
-      int64_t{mla.num_heads} * mla.kv_lora_rank > kMaxProduct)
-    fail(ErrorCode::kCorruptFile, json.where("num_attention_heads"), " ", mla.num_heads, ": with heads of ",
-         mla.nope_dim, " + ", mla.rope_dim, "/", mla.v_dim, " and kv_lora_rank ", mla.kv_lora_rank,
-         ": expected products of at most ", kMaxProduct);
-  mla.bias = json.boolean_or("attention_bias", false);
-  if (mla.bias && mla.q_lora_rank == 0)
-    fail(ErrorCode::kUnsupported, json.where("attention_bias"),
-         " true with q_lora_rank null: attend supports biases of latent vectors only with q_lora_rank");
-  return mla;
+// Returns the name of a field: the alternative one if the file has it.
+const char* field_name(const JsonNode& json, const char* name, const char* alias) {
+  return alias != nullptr && json.has(alias) ? alias : name;
 }
 
 kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& defaults,
@@ -54,10 +31,11 @@ kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& 
   const auto read = [&](const char* key, int missing) {
     return json.find_integer(key, 1, kMaxLatentSize).value_or(missing == 0 ? 1 : missing);
   };
-  const kernels::RouterGroups groups{.num_groups = read("n_group", defaults.num_groups),
+  const char* const key = field_name(json, "n_group", defaults.aliases.num_groups);
+  const kernels::RouterGroups groups{.num_groups = read(key, defaults.num_groups),
                                      .top_groups = read("topk_group", defaults.top_groups)};
   if (groups.num_groups > kernels::kMaxExpertGroups || mlp.num_experts % groups.num_groups != 0)
-    fail(ErrorCode::kCorruptFile, json.where("n_group"), " ", groups.num_groups, ": expected a divisor of ",
+    fail(ErrorCode::kCorruptFile, json.where(key), " ", groups.num_groups, ": expected a divisor of ",
          mlp.num_experts, " experts, at most ", kernels::kMaxExpertGroups);
   const int64_t group_size = mlp.num_experts / groups.num_groups;
   if (groups.top_groups > groups.num_groups || groups.top_groups * group_size < mlp.top_k)
@@ -65,7 +43,7 @@ kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& 
          groups.num_groups, " groups of ", group_size, " experts, with at least num_experts_per_tok ",
          mlp.top_k, " experts in total");
   if (groups.is_limited() && group_size < 2 && mlp.rule.scores == kernels::RouterScores::kSigmoid)
-    fail(ErrorCode::kCorruptFile, json.where("n_group"), " ", groups.num_groups,
+    fail(ErrorCode::kCorruptFile, json.where(key), " ", groups.num_groups,
          ": expected at least two experts per group, since their scores rank the group");
   return groups;
 }
@@ -91,20 +69,54 @@ std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int m
 
 }  // namespace
 
+MlaSpec read_latent_attention(const JsonNode& json, const DeepseekDefaults& defaults) {
+  MlaSpec mla;
+  mla.num_heads = read_latent_size(json, "num_attention_heads", defaults.num_heads);
+  // If the field is null, q is projected from x. If it is absent, transformers' default applies.
+  const bool no_q_latent =
+      !json.has("q_lora_rank") && (json.mentions("q_lora_rank") || defaults.q_lora_rank == 0);
+  mla.q_lora_rank = no_q_latent ? 0 : read_latent_size(json, "q_lora_rank", defaults.q_lora_rank);
+  // The field has no default: it defines latent attention, and every published config has it.
+  mla.kv_lora_rank = json.integer("kv_lora_rank", 1, kMaxLatentSize);
+  mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", defaults.nope_dim);
+  mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", 64);
+  mla.v_dim = read_latent_size(json, "v_head_dim", defaults.v_dim);
+  // Backends check the sum of latent and rope dims, not the rope dim, so it is checked here.
+  if (mla.rope_dim > kMaxRopeDim)
+    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim,
+         ": attend supports at most ", kMaxRopeDim);
+  if (mla.rope_dim % 2 != 0) json.reject("qk_rope_head_dim", "an even number: pairs are rotated");
+  if (int64_t{mla.num_heads} * (mla.nope_dim + mla.rope_dim + mla.v_dim) > kMaxProduct ||
+      int64_t{mla.num_heads} * mla.kv_lora_rank > kMaxProduct)
+    fail(ErrorCode::kCorruptFile, json.where("num_attention_heads"), " ", mla.num_heads, ": with heads of ",
+         mla.nope_dim, " + ", mla.rope_dim, "/", mla.v_dim, " and kv_lora_rank ", mla.kv_lora_rank,
+         ": expected products of at most ", kMaxProduct);
+  mla.rope_set = -1;
+  mla.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(mla.nope_dim + mla.rope_dim)));
+  mla.bias = json.boolean_or("attention_bias", false);
+  if (mla.bias && mla.q_lora_rank == 0)
+    fail(ErrorCode::kUnsupported, json.where("attention_bias"),
+         " true with q_lora_rank null: attend supports biases of latent vectors only with q_lora_rank");
+  return mla;
+}
+
 MoeMlpSpec read_deepseek_experts(const JsonNode& json, const DeepseekDefaults& defaults,
                                  const kernels::RouterRule& rule) {
+  const char* const top_k_alias = defaults.aliases.top_k == nullptr ? "" : defaults.aliases.top_k;
   MoeMlpSpec mlp = read_moe_mlp(json, {.num_experts = defaults.num_experts,
                                        .top_k = defaults.top_k,
-                                       .num_experts_key = "n_routed_experts",
+                                       .top_k_alias = top_k_alias,
+                                       .num_experts_key = defaults.num_experts_key,
                                        .intermediate_size = defaults.moe_intermediate_size});
   mlp.rule = rule;
   mlp.rule.scale = static_cast<float>(
       json.find_positive("routed_scaling_factor").value_or(static_cast<double>(defaults.routed_scale)));
   mlp.rule.groups = read_groups(json, defaults, mlp);
+  const char* const shared_key = field_name(json, "n_shared_experts", defaults.aliases.num_shared_experts);
   const int num_shared =
-      json.find_integer("n_shared_experts", 0, kMaxLatentSize).value_or(defaults.num_shared_experts);
+      json.find_integer(shared_key, 0, kMaxLatentSize).value_or(defaults.num_shared_experts);
   if (int64_t{num_shared} * mlp.intermediate_size > kMaxProduct)
-    fail(ErrorCode::kCorruptFile, json.where("n_shared_experts"), " ", num_shared,
+    fail(ErrorCode::kCorruptFile, json.where(shared_key), " ", num_shared,
          " times moe_intermediate_size: expected at most ", kMaxProduct);
   mlp.shared_intermediate_size = num_shared * mlp.intermediate_size;
   return mlp;
@@ -116,11 +128,12 @@ void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, 
   if (json.boolean_or("mlp_bias", false))
     fail(ErrorCode::kUnsupported, json.where("mlp_bias"),
          " true: attend does not support biases in these MLPs");
-  MlaSpec mla = read_mla(json, defaults);
+  MlaSpec mla = read_latent_attention(json, defaults);
   RopeConfig rope = read_rope(json, mla.rope_dim, spec.max_position_embeddings);
   rope.interleaved = json.boolean_or("rope_interleave", true);
   mla.scale = static_cast<float>(yarn_softmax_scale(rope) /
                                  std::sqrt(static_cast<double>(mla.nope_dim + mla.rope_dim)));
+  mla.rope_set = 0;
   spec.ropes = {rope};
   const auto num_layers =
       static_cast<size_t>(read_latent_size(json, "num_hidden_layers", defaults.num_layers));
@@ -139,15 +152,17 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
       spec.layers[i].mlp = experts;
 }
 
-kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized) {
-  return {.scores = kernels::RouterScores::kSigmoid,
-          .weights = json.boolean_or("norm_topk_prob", normalized) ? kernels::RouterWeights::kChosenExperts
-                                                                   : kernels::RouterWeights::kAllExperts};
+kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized, const char* alias) {
+  normalized = json.boolean_or(field_name(json, "norm_topk_prob", alias), normalized);
+  return {
+      .scores = kernels::RouterScores::kSigmoid,
+      .weights = normalized ? kernels::RouterWeights::kChosenExperts : kernels::RouterWeights::kAllExperts};
 }
 
 void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
                             ModelSpec& spec) {
-  read_deepseek_mlps(json, defaults, read_corrected_rule(json, normalized), spec);
+  read_deepseek_mlps(json, defaults, read_corrected_rule(json, normalized, defaults.aliases.normalizes),
+                     spec);
   for (LayerSpec& layer : spec.layers)
     if (auto* mlp = std::get_if<MoeMlpSpec>(&layer.mlp)) mlp->correction = true;
 }

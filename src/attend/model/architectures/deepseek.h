@@ -6,13 +6,23 @@
 
 namespace attend {
 
+// Alternative names of fields. They apply if the file has them.
+struct DeepseekAliases {
+  const char *top_k = nullptr, *num_shared_experts = nullptr, *num_groups = nullptr, *normalizes = nullptr;
+};
+
+// 0: the field is required, unless a comment defines it.
 struct DeepseekDefaults {
-  int num_layers = 0, num_heads = 0, intermediate_size = 0, q_lora_rank = 0, moe_intermediate_size = 0;
-  int num_experts = 0, top_k = 0;  // 0: the field is required
+  int num_layers = 0, num_heads = 0, intermediate_size = 0;
+  int q_lora_rank = 0;  // 0: q is projected from x
+  int moe_intermediate_size = 0;
+  int num_experts = 0, top_k = 0;
   int num_shared_experts = 0, first_dense_layers = 0;
   int num_groups = 0, top_groups = 0;  // 0: no groups
   float routed_scale = 1.0f;
-  int nope_dim = 128, v_dim = 128;  // per head of latent attention
+  int nope_dim = 128, v_dim = 128;                   // per head of latent attention
+  const char* num_experts_key = "n_routed_experts";  // null: as in MoeDefaults
+  DeepseekAliases aliases = {};
 };
 
 // Sets layers with latent attention, their rope and attention scale. MLPs are set by the functions below.
@@ -26,9 +36,11 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
 void read_corrected_experts(const JsonNode& json, const DeepseekDefaults& defaults, bool normalized,
                             ModelSpec& spec);
 
-// Parts of these functions: grouped experts with a shared expert, and the rule of V3's router.
+// Parts of these functions: latent attention without rope; grouped experts with a shared expert; the rule of
+// V3's router.
+MlaSpec read_latent_attention(const JsonNode& json, const DeepseekDefaults& defaults);
 MoeMlpSpec read_deepseek_experts(const JsonNode& json, const DeepseekDefaults& defaults,
                                  const kernels::RouterRule& rule);
-kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized);
+kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized, const char* alias = nullptr);
 
 }  // namespace attend

@@ -97,12 +97,13 @@ struct MlaSpec {
   int nope_dim = 0, rope_dim = 0, v_dim = 0;
   float scale = 1.0f;        // multiplies q k^T
   float latent_eps = 1e-6f;  // epsilon for the norms of the latent vectors
-  int rope_set = 0;          // index into ModelSpec::ropes
+  int rope_set = 0;          // index into ModelSpec::ropes; -1: no rotation
   bool bias = false;         // biases for the projections to latent vectors and for the output
 };
 
 // x += Wo (norm(gated_delta_rule(silu(conv(Wqkv x)), Wb x, Wa x)) silu(Wz x)): gated delta net (arXiv
-// 2412.06464). The norm is per value head, and multiplies by its weights in all models.
+// 2412.06464), and KDA (arXiv 2510.26692). The norm is per value head, and multiplies by its weights in all
+// models.
 struct GatedDeltaSpec {
   int num_k_heads = 0, num_v_heads = 0;
   int head_dim_k = 0, head_dim_v = 0;
@@ -110,10 +111,15 @@ struct GatedDeltaSpec {
   // Rows of the projections are grouped by key head: one tensor has q, k, v and z of each, another one b and
   // a (Qwen3-Next).
   bool grouped_projections = false;
+  bool decays_per_channel = false;  // Wa has an output per channel of k (KDA)
+  int gate_rank = 0;                // Wz and Wa are products of two matrices of this rank; 0: one matrix each
+  bool sigmoid_gate = false;        // sigmoid(Wz x) instead of silu(Wz x)
 
   int q_features() const { return num_k_heads * head_dim_k; }
   int v_features() const { return num_v_heads * head_dim_v; }
   int conv_channels() const { return 2 * q_features() + v_features(); }
+  // Outputs of Wa.
+  int decay_features() const { return decays_per_channel ? num_v_heads * head_dim_k : num_v_heads; }
 };
 
 // x += Wo (c conv(b y)) with [b | c | y] = Wi x: gated short convolution (LFM2).

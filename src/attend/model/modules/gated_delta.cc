@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/gated_delta.h"
 
@@ -24,22 +25,32 @@ void GatedDeltaModule::add_slots(SlotWriter& slots) {
   slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
   const int64_t q = spec_.q_features(), v = spec_.v_features(), v_heads = spec_.num_v_heads;
   const int64_t ratio = v_heads / spec_.num_k_heads, v_unit = ratio * spec_.head_dim_v;
-  const int64_t q_unit = spec_.head_dim_k;
+  const int64_t q_unit = spec_.head_dim_k, a_unit = spec_.decays_per_channel ? ratio * q_unit : ratio;
+  const int64_t rank = spec_.gate_rank, decays = spec_.decay_features();
+  const bool low_rank = rank > 0;
   if (spec_.grouped_projections)
     slots.linear({{names_.in_proj_qkvz, 2 * (q + v), 2 * (q_unit + v_unit)},
                   {names_.in_proj_ba, 2 * v_heads, 2 * ratio}},
                  hidden_size_, /*bias=*/false, ShardAxis::kOutFeatures, in_proj_);
   else
-    slots.linear({{names_.in_proj_qkv, q, q_unit},
-                  {names_.in_proj_qkv, q, q_unit},
-                  {names_.in_proj_qkv, v, v_unit},
-                  {names_.in_proj_z, v, v_unit},
+    // Every rank computes all features between two projections.
+    slots.linear({{names_.in_proj_q, q, q_unit},
+                  {names_.in_proj_k, q, q_unit},
+                  {names_.in_proj_v, v, v_unit},
+                  {names_.in_proj_z, low_rank ? rank : v, low_rank ? rank : v_unit, low_rank},
                   {names_.in_proj_b, v_heads, ratio},
-                  {names_.in_proj_a, v_heads, ratio}},
+                  {names_.in_proj_a, low_rank ? rank : decays, low_rank ? rank : a_unit, low_rank}},
                  hidden_size_, /*bias=*/false, ShardAxis::kOutFeatures, in_proj_);
-  slots.convolution(names_.conv, spec_.conv_channels(), spec_.conv_kernel, conv_);
-  slots.vector_in_f32(names_.a_log, v_heads, a_log_, ShardAxis::kOutFeatures);
-  slots.vector_in_f32(names_.dt_bias, v_heads, dt_bias_, ShardAxis::kOutFeatures);
+  if (low_rank) {
+    slots.linear({{names_.second_proj_z, v, v_unit}}, rank, /*bias=*/false, ShardAxis::kOutFeatures,
+                 second_z_);
+    slots.linear({{names_.second_proj_a, decays, a_unit}}, rank, /*bias=*/false, ShardAxis::kOutFeatures,
+                 second_a_);
+  }
+  slots.convolution({{names_.conv_q, q}, {names_.conv_k, q}, {names_.conv_v, v}}, spec_.conv_kernel, conv_);
+  slots.vector_in_f32(names_.a_log, v_heads, a_log_, ShardAxis::kOutFeatures,
+                      spec_.decays_per_channel ? StoredLayout::kBroadcast : StoredLayout::kRows);
+  slots.vector_in_f32(names_.dt_bias, decays, dt_bias_, ShardAxis::kOutFeatures);
   slots.gated_norm(names_.gated_norm, spec_.head_dim_v, gated_norm_.weight);
   slots.linear({{names_.out_proj, hidden_size_}}, {v, v_unit}, /*bias=*/false, ShardAxis::kInFeatures,
                out_proj_);
@@ -76,10 +87,33 @@ GatedDeltaModule::Projections GatedDeltaModule::projections(const TensorView& pr
   parts.q = part(projected, q, q);
   parts.k = part(projected, q, q);
   parts.v = part(projected, v, v);
-  parts.z = part(projected, v, v);
-  parts.b = part(projected, v_heads, ratio);
-  parts.a = part(projected, v_heads, ratio);
+  if (spec_.gate_rank > 0) {
+    first += spec_.gate_rank;
+    parts.b = part(projected, v_heads, ratio);
+    first = first_features();
+    parts.z = part(projected, v, v);
+  } else {
+    parts.z = part(projected, v, v);
+    parts.b = part(projected, v_heads, ratio);
+  }
+  parts.a = part(projected, spec_.decay_features(), decay_width());
   return parts;
+}
+
+void GatedDeltaModule::project_gates(const TensorView& projected, const kernels::OpContext& context) const {
+  const int64_t rank = spec_.gate_rank, second = first_features();
+  const auto project = [&](int64_t from, const Linear& linear, int64_t to, int64_t features) {
+    kernels::linear({.x = projected.slice(1, from, from + rank),
+                     .weight = linear.weight,
+                     .bias = {},
+                     .out = projected.slice(1, to, to + features),
+                     .workspace = context.workspace,
+                     .batch_invariant = context.batch_invariant,
+                     .rounds_x = context.rounds_x},
+                    context.stream);
+  };
+  project(spec_.conv_channels(), second_z_.front(), second, spec_.v_features());
+  project(second - rank, second_a_.front(), second + spec_.v_features(), spec_.decay_features());
 }
 
 void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
@@ -98,18 +132,19 @@ void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
   const auto heads = [&](int64_t begin, int64_t end, int64_t head_dim) {
     return scratch.convolved.slice(1, begin, end).split(1, head_dim);
   };
-  kernels::gated_delta_rule({.q = heads(0, q, spec_.head_dim_k),
-                             .k = heads(q, 2 * q, spec_.head_dim_k),
-                             .v = heads(2 * q, spec_.conv_channels(), spec_.head_dim_v),
-                             .alpha = parts.a,
-                             .beta = parts.b,
-                             .a_log = a_log_,
-                             .dt_bias = dt_bias_,
-                             .state = state.recurrent,
-                             .out = out.split(1, spec_.head_dim_v),
-                             .batch = batch,
-                             .workspace = scratch.workspace},
-                            stream);
+  kernels::gated_delta_rule(
+      {.q = heads(0, q, spec_.head_dim_k),
+       .k = heads(q, 2 * q, spec_.head_dim_k),
+       .v = heads(2 * q, spec_.conv_channels(), spec_.head_dim_v),
+       .alpha = parts.a,
+       .beta = parts.b,
+       .a_log = a_log_,
+       .dt_bias = spec_.decays_per_channel ? dt_bias_.split(0, spec_.head_dim_k) : dt_bias_,
+       .state = state.recurrent,
+       .out = out.split(1, spec_.head_dim_v),
+       .batch = batch,
+       .workspace = scratch.workspace},
+      stream);
 }
 
 void GatedDeltaModule::forward(ModuleStep& step) const {
@@ -118,14 +153,18 @@ void GatedDeltaModule::forward(ModuleStep& step) const {
   const TensorView out = step.scratch.take(spec_.v_features());
   if (workspace_width_ > 0) scratch.workspace = step.scratch.take(workspace_width_);
   Stream& stream = step.context.stream;
-  kernels::norm_linear(step.residual, {.norm = norm_, .linear = in_proj_, .out = projected}, step.context);
+  kernels::norm_linear(step.residual,
+                       {.norm = norm_, .linear = in_proj_, .out = projected.slice(1, 0, first_features())},
+                       step.context);
+  if (spec_.gate_rank > 0) project_gates(projected, step.context);
   keep_inputs(projected, step);
   const Projections parts = projections(projected);
   mix(parts, *step.states, step.recurrent, scratch, out, stream);
   kernels::gated_norm({.x = out.split(1, spec_.head_dim_v),
                        .weight = gated_norm_.weight,
                        .eps = gated_norm_.eps,
-                       .gate = parts.z},
+                       .gate = parts.z,
+                       .sigmoid = spec_.sigmoid_gate},
                       stream);
   kernels::linear_add(out, out_proj_.front(), step.residual, step.context);
 }

@@ -35,8 +35,22 @@ class GatedDeltaModule : public Module {
   // Convolution and recurrence.
   void mix(const Projections& parts, const StatePool& states, const kernels::RecurrentBatch& batch,
            const MixScratch& scratch, const TensorView& out, Stream& stream) const;
+  // Second projections of z and a, within the columns of `projected`.
+  void project_gates(const TensorView& projected, const kernels::OpContext& context) const;
+  // Inputs of the decay per key head or, with decays_per_channel, per value head.
+  int64_t decay_width() const {
+    return spec_.decays_per_channel ? spec_.head_dim_k : spec_.num_v_heads / spec_.num_k_heads;
+  }
+  // Outputs of the projections of x: q, k, v, z, b and a. With gate_rank, z and a are the factors' features.
+  int64_t first_features() const {
+    const int64_t gates =
+        spec_.gate_rank > 0 ? 2 * int64_t{spec_.gate_rank} : spec_.v_features() + spec_.decay_features();
+    return spec_.conv_channels() + gates + spec_.num_v_heads;
+  }
+  // Same, followed by z and a if they have second projections.
   int64_t projected_features() const {
-    return spec_.conv_channels() + spec_.v_features() + 2 * int64_t{spec_.num_v_heads};
+    const int64_t second = int64_t{spec_.v_features()} + spec_.decay_features();
+    return first_features() + (spec_.gate_rank > 0 ? second : 0);
   }
 
   const GatedDeltaSpec spec_;
@@ -45,7 +59,7 @@ class GatedDeltaModule : public Module {
   const DecoderNames& names_;
   kernels::Norm norm_, gated_norm_;
   TensorView conv_, a_log_, dt_bias_;
-  std::vector<Linear> in_proj_, out_proj_;
+  std::vector<Linear> in_proj_, second_z_, second_a_, out_proj_;
 };
 
 }  // namespace attend

@@ -29,7 +29,7 @@ void Mamba2Module::add_slots(SlotWriter& slots) {
                 {names_.in_proj, states, spec_.state_dim},
                 {names_.in_proj, heads}},
                hidden_size_, spec_.in_bias, ShardAxis::kOutFeatures, in_proj_);
-  slots.convolution(names_.conv, spec_.conv_channels(), spec_.conv_kernel, conv_);
+  slots.convolution({{names_.conv, spec_.conv_channels()}}, spec_.conv_kernel, conv_);
   if (spec_.conv_bias)
     slots.vector_in_f32(std::string(names_.conv) + ".bias", spec_.conv_channels(), conv_bias_);
   slots.vector_in_f32(names_.a_log, heads, a_log_, ShardAxis::kOutFeatures);

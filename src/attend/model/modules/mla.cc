@@ -114,7 +114,7 @@ void MlaModule::forward(ModuleStep& step) const {
     kernels::latent_linear(q_latent, q_norm_, q_b_.front(), q, context);
   }
   q = q.split(1, q_head_dim());
-  const RopeRows& rope = step.ropes[static_cast<size_t>(spec_.rope_set)];
+  const RopeRows rope = spec_.rope_set < 0 ? RopeRows() : step.ropes[static_cast<size_t>(spec_.rope_set)];
   const TensorView q_rope = q.slice(2, spec_.nope_dim, q_head_dim());
   const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);
   const bool expands = use_expanded(spec_, step.batch, context.batch_invariant);

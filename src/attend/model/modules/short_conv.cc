@@ -23,7 +23,7 @@ void ShortConvModule::add_slots(SlotWriter& slots) {
   const int64_t hidden = hidden_size_;
   slots.linear({{names_.in_proj, hidden}, {names_.in_proj, hidden}, {names_.in_proj, hidden}}, hidden,
                spec_.bias, ShardAxis::kOutFeatures, in_proj_);
-  slots.convolution(names_.conv, hidden, spec_.kernel, conv_);
+  slots.convolution({{names_.conv, hidden}}, spec_.kernel, conv_);
   if (spec_.bias) slots.vector_in_f32(std::string(names_.conv) + ".bias", hidden, conv_bias_);
   slots.linear({{names_.out_proj, hidden}}, hidden, spec_.bias, ShardAxis::kInFeatures, out_proj_);
 }

@@ -31,8 +31,9 @@ Tensor converted(const Tensor& from, DType dtype);
 // Returns whether to_slot_layout() copies regardless of the file's dtype.
 bool is_repacked(const WeightSlot& slot);
 
-// Passes weights to the slot, after setting their shard axis to the slot's.
-void place(const WeightSlot& slot, std::span<Weight> weights);
+// Passes weights to the slot, after setting their shard axis to the slot's. Joins the parts of a convolution,
+// in memory that it adds to `tensors`.
+void place(const WeightSlot& slot, std::vector<Weight> weights, std::vector<Tensor>& tensors);
 
 // Checks all parts as check_part() does, without reading elements. Returns the bytes to fetch.
 uint64_t check_weights(std::span<const WeightSlot> slots, const Quantization& quantization,

@@ -15,7 +15,23 @@ uint64_t check_weights(std::span<const WeightSlot> slots, const Quantization& qu
   return num_bytes;
 }
 
-void place(const WeightSlot& slot, std::span<Weight> weights) {
+namespace {
+
+// Joins f32 parts in host memory.
+Tensor joined(const WeightSlot& slot, std::span<const Weight> parts) {
+  Tensor all = Tensor::empty({slot.rows(), slot.columns}, DType::kF32);
+  float* to = all.as<float>();
+  for (const Weight& part : parts) to = std::ranges::copy(part.data.span<float>(), to).out;
+  return all;
+}
+
+}  // namespace
+
+void place(const WeightSlot& slot, std::vector<Weight> weights, std::vector<Tensor>& tensors) {
+  if (slot.layout == StoredLayout::kConvolution && weights.size() > 1) {
+    tensors.push_back(joined(slot, weights));
+    weights = {Weight(tensors.back())};
+  }
   for (Weight& weight : weights) weight.shard = slot.shard;
   slot.place(weights);
 }
@@ -37,7 +53,7 @@ LoadedWeights map_weights(std::span<const WeightSlot> slots, const Quantization&
       placed.push_back(read.weight);
       weights.count(slot, read.weight.num_bytes());
     }
-    place(slot, placed);
+    place(slot, std::move(placed), weights.tensors);
   }
   weights.files = std::move(files);
   return weights;

@@ -143,7 +143,7 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
       is_separate = placed.size() > 1;
       for (const Weight& weight : placed) weights.count(slot, weight.num_bytes());
       report(arena.used_bytes() - used_bytes);
-      place(slot, placed);
+      place(slot, std::move(placed), weights.tensors);
       continue;
     }
     if (joins) flat = arena.allocate({slot.num_elements()}, loaded_dtype);
@@ -172,7 +172,7 @@ LoadedWeights load_into_memory(std::span<const WeightSlot> slots, const Quantiza
     if (joins && placed.empty())
       placed.emplace_back(TensorView::contiguous(flat.view().data, loaded_dtype, slot.shape(), device));
     is_separate = false;
-    place(slot, placed);
+    place(slot, std::move(placed), weights.tensors);
   }
   // For quantized weights, total_bytes is an upper bound.
   if (done_bytes < total_bytes) report(total_bytes - done_bytes);

@@ -53,15 +53,23 @@ struct DecoderNames {
   std::string_view latent_in_proj = "";  // of the routed experts
   std::string_view latent_out_proj = "";
   std::string_view shared_gate = "mlp.shared_expert_gate";
-  // Gated delta net. Grouped projections: in_proj_qkvz and in_proj_ba; else the next four.
+  // Gated delta net. Grouped projections: in_proj_qkvz and in_proj_ba; else in_proj_q to in_proj_a. Parts
+  // with the same name are rows of one tensor.
   std::string_view in_proj_qkvz = "linear_attn.in_proj_qkvz";
-  std::string_view in_proj = "";  // short convolution, Mamba-2; also conv and out_proj
+  std::string_view in_proj = "";  // short convolution, Mamba-2; also out_proj
   std::string_view in_proj_ba = "linear_attn.in_proj_ba";
-  std::string_view in_proj_qkv = "linear_attn.in_proj_qkv";
+  std::string_view in_proj_q = "linear_attn.in_proj_qkv";
+  std::string_view in_proj_k = "linear_attn.in_proj_qkv";
+  std::string_view in_proj_v = "linear_attn.in_proj_qkv";
   std::string_view in_proj_z = "linear_attn.in_proj_z";
   std::string_view in_proj_b = "linear_attn.in_proj_b";
   std::string_view in_proj_a = "linear_attn.in_proj_a";
-  std::string_view conv = "linear_attn.conv1d";
+  std::string_view second_proj_z = "";  // with GatedDeltaSpec::gate_rank
+  std::string_view second_proj_a = "";
+  std::string_view conv_q = "linear_attn.conv1d";
+  std::string_view conv_k = "linear_attn.conv1d";
+  std::string_view conv_v = "linear_attn.conv1d";
+  std::string_view conv = "";                        // short convolution, Mamba-2
   std::string_view a_log = "linear_attn.A_log";      // full name of the tensor
   std::string_view dt_bias = "linear_attn.dt_bias";  // full name
   std::string_view state_d = "";                     // full name; Mamba-2

@@ -113,13 +113,15 @@ void SlotWriter::gated_norm(std::string_view name, int64_t size, TensorView& int
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
-void SlotWriter::convolution(std::string_view name, int64_t channels, int64_t taps, TensorView& into) {
-  slots_.push_back({.parts = {{tensor_name(name, ".weight"), channels}},
-                    .columns = taps,
-                    .use = WeightUse::kBias,
-                    .in_f32 = true,
-                    .layout = StoredLayout::kConvolution,
-                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
+void SlotWriter::convolution(std::initializer_list<Part> parts, int64_t taps, TensorView& into) {
+  WeightSlot slot{.columns = taps,
+                  .use = WeightUse::kBias,
+                  .in_f32 = true,
+                  .layout = StoredLayout::kConvolution,
+                  .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }};
+  for (const Part& part : parts) slot.parts.push_back(slot_part(tensor_name(part.name, ".weight"), part));
+  set_tensor_rows(slot.parts);
+  slots_.push_back(std::move(slot));
 }
 
 void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into) {
@@ -131,11 +133,13 @@ void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerN
                     .place = [&into](std::span<const Weight> weights) { into.bias = weights[0].data; }});
 }
 
-void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into, ShardAxis shard) {
+void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into, ShardAxis shard,
+                               StoredLayout layout) {
   slots_.push_back({.parts = {{tensor_name(name, ""), size}},
                     .use = WeightUse::kBias,
                     .shard = shard,
                     .in_f32 = true,
+                    .layout = layout,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 

@@ -51,12 +51,13 @@ enum class StoredLayout : uint8_t {
   kRows,           // [rows, columns]; a vector: [rows]
   kExpertRows,     // [num_experts, rows per expert, columns]; vectors: [num_experts, rows per expert]
   kExpertColumns,  // [num_experts, columns, rows per expert]: transposed at load
-  kConvolution,    // [rows, 1, columns]: channels and taps
+  kConvolution,    // [rows, 1, columns]: channels and taps; parts are joined in host memory too
+  kBroadcast,      // [1, 1, rows, 1]: vector with the axes of an activation
 };
 
 struct WeightSlot {
-  // Consecutive rows of the slot. On a device with its own memory, parts are joined. With mapped weights,
-  // each part stays separate.
+  // Consecutive rows of the slot. On a device with its own memory, parts are joined. In host memory, each
+  // part stays separate, except those of convolutions.
   std::vector<WeightPart> parts = {};
   // Alternative parts for files with one tensor per expert instead of one for all. Empty: no alternative.
   std::vector<WeightPart> parts_per_expert = {};
@@ -126,13 +127,14 @@ class SlotWriter {
   void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // Norm that multiplies by its weights, also in models with zero-centered norms.
   void gated_norm(std::string_view name, int64_t size, TensorView& into);
-  // Depthwise convolution "<prefix><name>.weight" [channels, 1, taps], loaded in float32 as [channels, taps].
-  void convolution(std::string_view name, int64_t channels, int64_t taps, TensorView& into);
+  // Depthwise convolution of the parts' channels, loaded in float32 as [channels, taps]. Each tensor
+  // "<prefix><name>.weight" is [channels, 1, taps].
+  void convolution(std::initializer_list<Part> parts, int64_t taps, TensorView& into);
   // "<prefix><name>.weight" and ".bias".
   void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
   // "<prefix><name>": a bias that is loaded in float32.
   void vector_in_f32(std::string_view name, int64_t size, TensorView& into,
-                     ShardAxis shard = ShardAxis::kNone);
+                     ShardAxis shard = ShardAxis::kNone, StoredLayout layout = StoredLayout::kRows);
   // Matrix [rows, columns] for kTable or kHead.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // Fills `into` with one Linear, or one per part.
