@@ -334,6 +334,23 @@ def qwen3_next(**changes):
     )
 
 
+def olmo_hybrid(**changes):
+    """Layers 0 to 2 are linear attention by default, layer 3 has full attention; no rope. Values are wider than keys."""
+    return config_of(
+        "OlmoHybridForCausalLM",
+        "olmo_hybrid",
+        num_attention_heads=4,
+        pad_token_id=0,
+        rope_theta=None,
+        **{
+            "hidden_size": 64,
+            "num_hidden_layers": 4,
+            "rope_parameters": {"rope_theta": None, "rope_type": "default"},
+        }
+        | changes,
+    )
+
+
 def qwen3_5_text(architecture, model_type, **changes):
     return config_of(
         architecture,

@@ -148,6 +148,26 @@ RENAMED = {
 WITH_POSITIONS = ("bamba", "falcon_h1", "granitemoehybrid")
 
 
+# Model types with a convolution each of q, k and v in files, and their channels.
+SPLIT_CONVOLUTIONS = {
+    "kimi_linear": lambda config: [config.linear_num_heads * config.linear_head_dim] * 3,
+    "olmo_hybrid": lambda config: [
+        config.linear_num_key_heads * config.linear_key_head_dim,
+        config.linear_num_key_heads * config.linear_key_head_dim,
+        config.linear_num_value_heads * config.linear_value_head_dim,
+    ],
+}
+
+
+def olmo_hybrid_name(name, config):
+    """Returns the stored name: linear layers have other names of norms than layers with attention."""
+    parts = name.split(".")
+    if parts[1] == "layers" and config.layer_types[int(parts[2])] == "linear_attention":
+        name = name.replace("input_layernorm", "attention_layer_norm")
+        name = name.replace("post_attention_layernorm", "feedforward_layer_norm")
+    return name
+
+
 def has_experts(config):
     if config.model_type == "nemotron_h":
         return "moe" in config.layers_block_type
@@ -163,10 +183,12 @@ def published_tensors(name, weight, config):
     for memory, file in RENAMED.get(config.model_type, {}).items():
         if name.endswith(memory):
             return {name.removesuffix(memory) + file: weight}
-    if config.model_type == "kimi_linear" and name.endswith(".conv1d.weight"):
+    if config.model_type in SPLIT_CONVOLUTIONS and name.endswith(".conv1d.weight"):
         layer = name.removesuffix("conv1d.weight")
-        parts = zip("qkv", weight.chunk(3))
+        parts = zip("qkv", weight.split(SPLIT_CONVOLUTIONS[config.model_type](config)))
         return {f"{layer}{part}_conv1d.weight": tensor.contiguous() for part, tensor in parts}
+    if config.model_type == "olmo_hybrid":
+        return {olmo_hybrid_name(name, config): weight}
     if config.model_type == "nemotron_h" and ".experts." in name:
         experts, part = name.rsplit(".", 1)
         return {f"{experts}.{i}.{part}.weight": expert.contiguous() for i, expert in enumerate(weight)}

@@ -204,12 +204,12 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
           "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM", "MiniMaxM2ForCausalLM",
           "Ministral3ForCausalLM", "MinistralForCausalLM", "Mistral3ForConditionalGeneration",
           "MistralForCausalLM", "MixtralForCausalLM", "NemotronHForCausalLM", "Olmo2ForCausalLM",
-          "Olmo3ForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM",
-          "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM",
-          "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM", "Qwen3VLForConditionalGeneration",
-          "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
-          "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "RobertaModel", "SeedOssForCausalLM",
-          "SmolLM3ForCausalLM", "XLMRobertaModel"));
+          "Olmo3ForCausalLM", "OlmoHybridForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM",
+          "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+          "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM",
+          "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM",
+          "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
+          "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM", "XLMRobertaModel"));
 }
 
 TEST(ReadConfig, ReadsTheHeadOfAClassifier) {

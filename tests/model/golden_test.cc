@@ -358,7 +358,8 @@ constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-s
                                            "falcon-h1-norm-first", "nemotron-h-experts",
                                            "nemotron-h-dense",     "lfm2-conv",
                                            "lfm2-biases",          "lfm2-moe",
-                                           "kimi-linear-kda",      "kimi-linear-groups"};
+                                           "kimi-linear-kda",      "kimi-linear-groups",
+                                           "olmo-hybrid-nope",     "olmo-hybrid-rope"};
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};

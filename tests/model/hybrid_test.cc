@@ -336,6 +336,43 @@ TEST(ReadKimiLinear, RejectsContradictoryListsAndAbsentSizes) {
                   {"moe_router_activation_func", "sigmoid"}, kKimi);
 }
 
+constexpr const char* kOlmoHybrid = "OlmoHybridForCausalLM";
+
+TEST(ReadOlmoHybrid, LayersHaveTheNormsOfTheirKind) {
+  const ModelSpec spec =
+      read(kOlmoHybrid, {{"num_hidden_layers", "4"}, {"rope_parameters", R"({"rope_theta": null})"}});
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, true, true, false));
+  EXPECT_TRUE(spec.layers[0].norms.before && !spec.layers[0].norms.after);
+  EXPECT_TRUE(spec.layers[3].norms.after && !spec.layers[3].norms.before);
+  EXPECT_EQ(attention(spec, 3).rope_set, -1);
+  EXPECT_EQ(attention(spec, 3).qk_norm, QkNormSpan::kToken);
+  EXPECT_EQ(delta(spec).num_k_heads, 4);
+  EXPECT_EQ(delta(spec).head_dim_k, 12);  // 0.75 hidden_size / heads
+  EXPECT_EQ(delta(spec).head_dim_v, 24);
+  EXPECT_EQ(delta(spec).beta_scale, 2.0f);
+  EXPECT_FLOAT_EQ(delta(spec).norm_eps, 1e-5f);
+}
+
+TEST(ReadOlmoHybrid, ReadsRopeAndSizes) {
+  const ModelSpec spec = read(kOlmoHybrid, {{"rope_parameters", R"({"rope_theta": 5000.0})"},
+                                            {"linear_allow_neg_eigval", "false"},
+                                            {"linear_num_key_heads", "2"},
+                                            {"linear_key_head_dim", "20"}});
+  // Without a layer_types, the last one of up to three layers has attention.
+  EXPECT_THAT(recurrent_layers(spec), ElementsAre(true, true, false));
+  EXPECT_EQ(attention(spec, 2).rope_set, 0);
+  EXPECT_EQ(spec.ropes.at(0).theta, 5000.0);
+  EXPECT_EQ(read(kOlmoHybrid).ropes.at(0).theta, 10000.0);
+  EXPECT_TRUE(read(kOlmoHybrid, {{"rope_theta", "null"}}).ropes.empty());
+  EXPECT_EQ(delta(spec).num_v_heads, 4);
+  EXPECT_EQ(delta(spec).head_dim_v, 40);
+  EXPECT_EQ(delta(spec).beta_scale, 1.0f);
+  expect_rejected({{"layer_types", R"(["linear_attention", "full_attention"])"}}, ErrorCode::kCorruptFile,
+                  {"layer_types", "an array of 3 times"}, kOlmoHybrid);
+  expect_rejected({{"linear_num_value_heads", "6"}}, ErrorCode::kCorruptFile,
+                  {"linear_num_value_heads 6", "a multiple of linear_num_key_heads 4"}, kOlmoHybrid);
+}
+
 TEST(ReadQwen3Next, RejectsContradictoryAndUnsupportedFields) {
   expect_rejected({{"layer_types", R"(["linear_attention", "full_attention"])"}}, ErrorCode::kCorruptFile,
                   {"layer_types", "an array of 3 times"}, kNext);

@@ -11,7 +11,7 @@ namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 54> kTable{&kBamba,
+constexpr std::array<const ModelArchitecture*, 55> kTable{&kBamba,
                                                           &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
@@ -47,6 +47,7 @@ constexpr std::array<const ModelArchitecture*, 54> kTable{&kBamba,
                                                           &kNemotronH,
                                                           &kOlmo2,
                                                           &kOlmo3,
+                                                          &kOlmoHybrid,
                                                           &kOlmoe,
                                                           &kPhi3,
                                                           &kQwen2,

@@ -103,6 +103,7 @@ extern const ModelArchitecture kMixtral;
 extern const ModelArchitecture kNemotronH;
 extern const ModelArchitecture kOlmo2;
 extern const ModelArchitecture kOlmo3;
+extern const ModelArchitecture kOlmoHybrid;
 extern const ModelArchitecture kOlmoe;
 extern const ModelArchitecture kPhi3;
 extern const ModelArchitecture kQwen2;

@@ -27,7 +27,7 @@ constexpr DeepseekDefaults kKimiDefaults{.num_layers = 27,
                                                      .num_groups = "num_expert_group",
                                                      .normalizes = "moe_renormalize"}};
 
-GatedDeltaSpec read_kda(const JsonNode& json) {
+GatedDeltaSpec read_kda(const JsonNode& json, float norm_eps) {
   constexpr int kLargest = 1 << 12;
   const int num_heads = json.integer("num_heads", 1, kLargest);
   const int head_dim = json.integer("head_dim", 1, kLargest);
@@ -45,7 +45,8 @@ GatedDeltaSpec read_kda(const JsonNode& json) {
           .conv_kernel = kernel,
           .decays_per_channel = true,
           .gate_rank = head_dim,
-          .sigmoid_gate = true};
+          .sigmoid_gate = true,
+          .norm_eps = norm_eps};
 }
 
 // Returns for each layer whether it is in kda_layers. The numbers of layers begin at 1, and each is in
@@ -90,7 +91,7 @@ void read_kimi_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
                      {.mixer = read_latent_attention(json, kKimiDefaults), .mlp = GatedMlpSpec()});
   read_corrected_experts(json, kKimiDefaults, /*normalized=*/true, spec);
   const JsonNode linear = json.at("linear_attn_config");
-  const GatedDeltaSpec kda = read_kda(linear);
+  const GatedDeltaSpec kda = read_kda(linear, spec.norm_eps);
   const std::vector<bool> is_kda = read_kda_layers(linear, num_layers);
   for (size_t i = 0; i < is_kda.size(); ++i)
     if (is_kda[i]) spec.layers[i].mixer = kda;

@@ -4,9 +4,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/model/architectures/architecture.h"
+#include "attend/model/architectures/gated_delta.h"
 
 namespace attend {
 
@@ -143,50 +141,6 @@ constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalG
 // key head, and Qwen3_5Moe.. also has experts.
 namespace {
 
-// Returns for each layer whether it is a gated delta net: by layer_types, or all except each
-// full_attention_interval-th.
-std::vector<bool> read_linear_layers(const JsonNode& json, size_t num_layers) {
-  std::vector<bool> linear;
-  const auto types = json.find("layer_types");
-  if (!types) {
-    const auto interval =
-        static_cast<size_t>(json.find_integer("full_attention_interval", 1, 1 << 16).value_or(4));
-    for (size_t i = 0; i < num_layers; ++i) linear.push_back((i + 1) % interval != 0);
-    return linear;
-  }
-  const std::string expected =
-      "an array of " + std::to_string(num_layers) + " times \"linear_attention\" or \"full_attention\"";
-  if (!types->value().is_array() || types->value().size() != num_layers) types->reject(expected);
-  for (const Json& type : types->value()) {
-    linear.push_back(is_string(type, "linear_attention"));
-    if (!linear.back() && !is_string(type, "full_attention")) types->reject(expected);
-  }
-  return linear;
-}
-
-GatedDeltaSpec read_gated_delta(const JsonNode& json) {
-  const auto size = [&](const char* key, int missing, int largest) {
-    return json.find_integer(key, 1, largest).value_or(missing);
-  };
-  const GatedDeltaSpec spec{.num_k_heads = size("linear_num_key_heads", 16, 1 << 12),
-                            .num_v_heads = size("linear_num_value_heads", 32, 1 << 12),
-                            .head_dim_k = size("linear_key_head_dim", 128, 1 << 12),
-                            .head_dim_v = size("linear_value_head_dim", 128, 1 << 12),
-                            .conv_kernel = size("linear_conv_kernel_dim", 4, 1 << 12)};
-  if (spec.num_v_heads % spec.num_k_heads != 0)
-    fail(ErrorCode::kCorruptFile, json.where("linear_num_value_heads"), " ", spec.num_v_heads,
-         ": expected a multiple of linear_num_key_heads ", spec.num_k_heads);
-  if (spec.head_dim_k > kernels::kMaxDeltaHeadDim)
-    fail(ErrorCode::kUnsupported, json.where("linear_key_head_dim"), " ", spec.head_dim_k,
-         ": attend supports at most ", kernels::kMaxDeltaHeadDim);
-  if (spec.conv_kernel < 2 || spec.conv_kernel > kernels::kMaxConvKernel)
-    fail(ErrorCode::kUnsupported, json.where("linear_conv_kernel_dim"), " ", spec.conv_kernel,
-         ": attend supports 2 to ", kernels::kMaxConvKernel);
-  expect_string(json, "mamba_ssm_dtype", "float32");
-  expect_string(json, "output_gate_type", "silu");
-  return spec;
-}
-
 void read_hybrid_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
   read_dense_layers(json, defaults, spec);
   const bool bias = json.boolean_or("attention_bias", false);
@@ -197,7 +151,11 @@ void read_hybrid_layers(const JsonNode& json, const ConfigDefaults& defaults, Mo
     attention.output_gate = output_gate;
   });
   spec.zero_centered_norms = true;
-  const GatedDeltaSpec delta = read_gated_delta(json);
+  const GatedDeltaSpec delta = read_gated_delta(json, {.num_k_heads = 16,
+                                                       .num_v_heads = 32,
+                                                       .head_dim_k = 128,
+                                                       .head_dim_v = 128,
+                                                       .norm_eps = spec.norm_eps});
   const std::vector<bool> linear = read_linear_layers(json, spec.layers.size());
   for (size_t i = 0; i < linear.size(); ++i)
     if (linear[i]) spec.layers[i].mixer = delta;

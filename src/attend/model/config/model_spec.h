@@ -114,6 +114,8 @@ struct GatedDeltaSpec {
   bool decays_per_channel = false;  // Wa has an output per channel of k (KDA)
   int gate_rank = 0;                // Wz and Wa are products of two matrices of this rank; 0: one matrix each
   bool sigmoid_gate = false;        // sigmoid(Wz x) instead of silu(Wz x)
+  float beta_scale = 1.0f;          // factor of the sigmoid of Wb x
+  float norm_eps = 1e-6f;           // epsilon of the norm
 
   int q_features() const { return num_k_heads * head_dim_k; }
   int v_features() const { return num_v_heads * head_dim_v; }

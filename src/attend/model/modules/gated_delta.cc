@@ -17,7 +17,7 @@ GatedDeltaModule::GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlaceme
       workspace_width_(kernels::gated_delta_workspace_width(spec.num_v_heads, dtype, device)),
       names_(names),
       norm_{.weight = {}, .eps = model.norm_eps},
-      gated_norm_(norm_) {
+      gated_norm_{.weight = {}, .eps = spec.norm_eps} {
   require_norm_before(norms, model);
 }
 
@@ -140,6 +140,7 @@ void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
        .beta = parts.b,
        .a_log = a_log_,
        .dt_bias = spec_.decays_per_channel ? dt_bias_.split(0, spec_.head_dim_k) : dt_bias_,
+       .beta_scale = spec_.beta_scale,
        .state = state.recurrent,
        .out = out.split(1, spec_.head_dim_v),
        .batch = batch,
