@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
-#include "attend/model/architectures/gated_delta.h"
+#include "attend/model/architectures/hybrid/gated_delta.h"
 
 namespace attend {
 

@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/model/architectures/gated_delta.h"
+#include "attend/model/architectures/hybrid/gated_delta.h"
 
 namespace attend {
 

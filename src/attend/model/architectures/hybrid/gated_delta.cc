@@ -1,4 +1,4 @@
-#include "attend/model/architectures/gated_delta.h"
+#include "attend/model/architectures/hybrid/gated_delta.h"
 
 #include <string>
 

@@ -1,4 +1,4 @@
-#include "attend/model/architectures/mamba2.h"
+#include "attend/model/architectures/hybrid/mamba2.h"
 
 #include <string>
 

@@ -1,7 +1,7 @@
 // BambaForCausalLM: Mamba-2 in most layers, attention in those of attn_layer_indices, and a gated MLP in all.
 #include <vector>
 
-#include "attend/model/architectures/mamba2.h"
+#include "attend/model/architectures/hybrid/mamba2.h"
 
 namespace attend {
 namespace {

@@ -6,7 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/architectures/deepseek.h"
-#include "attend/model/architectures/mamba2.h"
+#include "attend/model/architectures/hybrid/mamba2.h"
 
 namespace attend {
 namespace {

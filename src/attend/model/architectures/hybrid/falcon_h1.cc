@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/model/architectures/mamba2.h"
+#include "attend/model/architectures/hybrid/mamba2.h"
 
 namespace attend {
 namespace {
