@@ -59,32 +59,27 @@ bool uses_chunks(const GatedDeltaArgs& args) {
          dim_v % 16 == 0 && rows_aligned({&args.q, &args.k, &args.v, &args.out, &args.workspace});
 }
 
-// Rows of the state per CTA of the scan: the most that keep all SMs busy.
-int scan_slice(const DeltaParams& params) {
-  const int num_ctas_of_16 = params.num_v_heads * params.dim_v / 16 * params.batch.num_reqs;
-  for (const int slice : {64, 32})
-    if (params.dim_v % slice == 0 &&
-        sm80::delta_scan_shared_bytes(params.dim_k, slice) <= max_shared_bytes() &&
-        num_ctas_of_16 * 16 / slice * 8 >= num_sms() * 7)
-      return slice;
-  return 16;
+// Scan with mma.sync. CTAs with many rows of the state are faster on an H200, also if they leave SMs idle.
+void launch_scan(const DeltaChunkParams& chunks, void* stream) {
+  const DeltaParams& params = chunks.delta;
+  int slice = 64;
+  while (params.dim_v % slice != 0 || sm80::delta_scan_shared_bytes(params.dim_k, slice) > max_shared_bytes())
+    slice /= 2;
+  const auto launch = params.element == Element::kBF16 ? sm80::launch_delta_chunk_scan_bf16
+                                                       : sm80::launch_delta_chunk_scan_f16;
+  launch(chunks, slice, stream);
 }
 
 void launch_chunks(const DeltaParams& params, const TensorView& workspace, void* stream) {
   const int num_tokens = params.batch.num_tokens;
-  const sm80::DeltaChunkParams chunks{
-      .delta = params,
-      .workspace = static_cast<char*>(workspace.data),
-      .num_slots =
-          std::min(num_tokens / kDeltaTokensPerSlot, num_tokens / kDeltaChunk + 2 * params.batch.num_reqs)};
-  const int slice = scan_slice(params);
-  if (params.element == Element::kBF16) {
-    sm80::launch_delta_chunk_matrices_bf16(chunks, stream);
-    sm80::launch_delta_chunk_scan_bf16(chunks, slice, stream);
-  } else {
-    sm80::launch_delta_chunk_matrices_f16(chunks, stream);
-    sm80::launch_delta_chunk_scan_f16(chunks, slice, stream);
-  }
+  const DeltaChunkParams chunks{.delta = params,
+                                .workspace = static_cast<char*>(workspace.data),
+                                .num_slots = std::min(num_tokens / kDeltaTokensPerSlot,
+                                                      num_tokens / kDeltaChunk + 2 * params.batch.num_reqs)};
+  const auto launch_matrices = params.element == Element::kBF16 ? sm80::launch_delta_chunk_matrices_bf16
+                                                                : sm80::launch_delta_chunk_matrices_f16;
+  launch_matrices(chunks, stream);
+  launch_scan(chunks, stream);
 }
 
 }  // namespace

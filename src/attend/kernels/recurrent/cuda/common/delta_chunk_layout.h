@@ -1,4 +1,13 @@
-// Chunks of the chunk form of the gated delta rule, and their workspace.
+// Gated delta rule in chunks of kDeltaChunk tokens, and the workspace of its kernels.
+//
+// Of a chunk with inputs k, q, v, gates beta and running sums G of the logarithms of the decays, with
+// E[i][j] = exp(G[i] - G[j]) and the state S before it (arXiv 2412.06464, section 3.3):
+//   M[i][j] = beta[i] E[i][j] k[i] k[j] for j < i, else 0;  T = (I + M)^-1
+//   X[i] = beta[i] (v[i] - exp(G[i]) S k[i]);  V = T X
+//   out[i] = exp(G[i]) S q[i] + sum over j <= i of A[i][j] V[j],  A[i][j] = E[i][j] q[i] k[j]
+//   S = exp(G[last]) S + sum over j of exp(G[last] - G[j]) V[j] k[j]^T
+// T and A do not depend on S: one kernel computes them for all chunks, and another one walks the chunks of
+// each request. Rows without a token have k = q = v = beta = 0 and no decay.
 #pragma once
 
 #include <cstdint>

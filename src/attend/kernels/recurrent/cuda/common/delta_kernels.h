@@ -33,6 +33,12 @@ struct DeltaParams {
 // Steps all tokens of each request without chunks, and writes 0 for tokens without a request.
 void launch_delta_step(const DeltaParams& params, void* stream);
 
+struct DeltaChunkParams {
+  DeltaParams delta;
+  char* workspace;    // [num_slots, num_v_heads, kDeltaSlotBytes]
+  int32_t num_slots;  // for the chunks of any step of these sizes
+};
+
 struct GatedNormParams {
   DeviceRows x;     // one row per token and head
   DeviceRows gate;  // one row per token and group, of heads_per_group heads

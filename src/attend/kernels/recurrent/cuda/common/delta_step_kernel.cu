@@ -36,25 +36,24 @@ struct Quad {
 };
 
 // A lane's elements of a key or query of the next token: quads `sub`, `sub` + kLanes, ... of the head.
-template <class T, int kLanes, int kQuads>
+template <class T, int kLanes, int kQuads, bool kAligned>
 struct RawRow {
   Quad<T> quads[kQuads];
 
-  __device__ void load(const T* row, int sub, int dim, bool aligned) {
+  __device__ void load(const T* row, int sub, int dim) {
 #pragma unroll
     for (int j = 0; j < kQuads; ++j) {
       const int first = (j * kLanes + sub) * 4;
-      if (aligned) {
-        if constexpr (sizeof(T) == 4)
-          *reinterpret_cast<uint4*>(&quads[j]) =
-              first < dim ? *reinterpret_cast<const uint4*>(row + first) : uint4{};
-        else
-          *reinterpret_cast<uint2*>(&quads[j]) =
-              first < dim ? *reinterpret_cast<const uint2*>(row + first) : uint2{};
-        continue;
-      }
+      if constexpr (!kAligned) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) quads[j].elements[i] = first + i < dim ? row[first + i] : T(0.0f);
+        for (int i = 0; i < 4; ++i) quads[j].elements[i] = first + i < dim ? row[first + i] : T(0.0f);
+      } else if constexpr (sizeof(T) == 4) {
+        *reinterpret_cast<uint4*>(&quads[j]) =
+            first < dim ? *reinterpret_cast<const uint4*>(row + first) : uint4{};
+      } else {
+        *reinterpret_cast<uint2*>(&quads[j]) =
+            first < dim ? *reinterpret_cast<const uint2*>(row + first) : uint2{};
+      }
     }
   }
   __device__ void convert(float (&values)[kQuads][4]) const {
@@ -91,7 +90,7 @@ __device__ float sum_to_lanes(const float (&p)[kRowsPerLane], const float (&u)[k
 }
 
 // Rows of the state in the registers of a lane.
-template <int kLanes, int kQuads>
+template <int kLanes, int kQuads, bool kAligned>
 struct StateRows {
   float rows[kRowsPerLane][kQuads][4];
 
@@ -104,7 +103,7 @@ struct StateRows {
         for (float& x : quad) x = 0.0f;
   }
   // `head`: the first row of this lane.
-  __device__ void load(const float* head, int num_rows, int sub, int dim, bool aligned) {
+  __device__ void load(const float* head, int num_rows, int sub, int dim) {
     clear();
 #pragma unroll
     for (int r = 0; r < kRowsPerLane; ++r)
@@ -113,17 +112,17 @@ struct StateRows {
         const int first = (j * kLanes + sub) * 4;
         if (r >= num_rows || first >= dim) continue;
         const float* const from = head + int64_t{r} * dim + first;
-        if (aligned) {
+        if constexpr (kAligned) {
           const float4 quad = __ldcg(reinterpret_cast<const float4*>(from));
           rows[r][j][0] = quad.x, rows[r][j][1] = quad.y, rows[r][j][2] = quad.z, rows[r][j][3] = quad.w;
-          continue;
-        }
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (first + i < dim) rows[r][j][i] = __ldcg(from + i);
+          for (int i = 0; i < 4; ++i)
+            if (first + i < dim) rows[r][j][i] = __ldcg(from + i);
+        }
       }
   }
-  __device__ void store(float* head, int num_rows, int sub, int dim, bool aligned) const {
+  __device__ void store(float* head, int num_rows, int sub, int dim) const {
 #pragma unroll
     for (int r = 0; r < kRowsPerLane; ++r)
 #pragma unroll
@@ -132,24 +131,24 @@ struct StateRows {
         if (r >= num_rows || first >= dim) continue;
         float* const to = head + int64_t{r} * dim + first;
         const float* const quad = rows[r][j];
-        if (aligned) {
+        if constexpr (kAligned) {
           __stcg(reinterpret_cast<float4*>(to), make_float4(quad[0], quad[1], quad[2], quad[3]));
-          continue;
-        }
+        } else {
 #pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (first + i < dim) __stcg(to + i, quad[i]);
+          for (int i = 0; i < 4; ++i)
+            if (first + i < dim) __stcg(to + i, quad[i]);
+        }
       }
   }
 };
 
 // Decays of a lane's channels.
-template <class T, int kLanes, int kQuads>
-__device__ void channel_decays(const RawRow<T, kLanes, kQuads>& alpha, const float* dt_bias, int sub,
-                               const DeltaParams& params, float rate, float (&decays)[kQuads][4]) {
+template <class T, int kLanes, int kQuads, bool kAligned>
+__device__ void channel_decays(const RawRow<T, kLanes, kQuads, kAligned>& alpha, const float* dt_bias,
+                               int sub, const DeltaParams& params, float rate, float (&decays)[kQuads][4]) {
   alpha.convert(decays);
-  RawRow<float, kLanes, kQuads> biases;
-  biases.load(dt_bias, sub, params.dim_k, params.aligned);
+  RawRow<float, kLanes, kQuads, kAligned> biases;
+  biases.load(dt_bias, sub, params.dim_k);
 #pragma unroll
   for (int j = 0; j < kQuads; ++j)
 #pragma unroll
@@ -158,7 +157,7 @@ __device__ void channel_decays(const RawRow<T, kLanes, kQuads>& alpha, const flo
           delta_log_decay(__fadd_rn(decays[j][i], biases.quads[j].elements[i]), rate, params.lower_bound));
 }
 
-template <class T, int kLanes, int kQuads, bool kPerChannel>
+template <class T, int kLanes, int kQuads, bool kAligned, bool kPerChannel>
 __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_constant__ DeltaParams params) {
   ptx::launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, sub = lane % kLanes;
@@ -190,23 +189,22 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
   const auto state_at = [&](int slot) {
     return params.state + ((int64_t{slot} * params.num_v_heads + head) * params.dim_v + row) * params.dim_k;
   };
-  StateRows<kLanes, kQuads> state;
+  StateRows<kLanes, kQuads, kAligned> state;
   if (request.load == 0)
     state.clear();
   else
-    state.load(state_at(request.load), num_rows, sub, params.dim_k, params.aligned);
+    state.load(state_at(request.load), num_rows, sub, params.dim_k);
 
-  RawRow<T, kLanes, kQuads> raw_q, raw_k, raw_alpha;
+  RawRow<T, kLanes, kQuads, kAligned> raw_q, raw_k, raw_alpha;
   T raw_v = T(0.0f);
   const auto load_token = [&](int token) {
     const auto head_row = [&](const auto& rows, int of) {
       return static_cast<const T*>(rows.data) + token * rows.token_stride + of * rows.head_stride;
     };
-    raw_q.load(head_row(params.q, key_head), sub, params.dim_k, params.aligned);
-    raw_k.load(head_row(params.k, key_head), sub, params.dim_k, params.aligned);
+    raw_q.load(head_row(params.q, key_head), sub, params.dim_k);
+    raw_k.load(head_row(params.k, key_head), sub, params.dim_k);
     if (has_own_row) raw_v = head_row(params.v, head)[own_row];
-    if constexpr (kPerChannel)
-      raw_alpha.load(head_row(params.alpha, head), sub, params.dim_k, params.aligned);
+    if constexpr (kPerChannel) raw_alpha.load(head_row(params.alpha, head), sub, params.dim_k);
   };
   load_token(request.begin);
   DeltaGates gates{};  // of token `token` / 32 * 32 + lane, counted from the first one
@@ -267,17 +265,17 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
           state.rows[r][j][i] =
               fmaf(step, k[j][i], __fmul_rn(kPerChannel ? decays[j][i] : decay, state.rows[r][j][i]));
     }
-    if (saved != 0) state.store(state_at(saved), num_rows, sub, params.dim_k, params.aligned);
+    if (saved != 0) state.store(state_at(saved), num_rows, sub, params.dim_k);
   }
-  state.store(state_at(request.row), num_rows, sub, params.dim_k, params.aligned);
+  state.store(state_at(request.row), num_rows, sub, params.dim_k);
 }
 
-template <class T, int kLanes, int kQuads>
+template <class T, int kLanes, int kQuads, bool kAligned>
 void launch(const DeltaParams& params, void* stream) {
   constexpr int kRowsPerCta = kWarps * 32 / kLanes * kRowsPerLane;
   const int blocks = (params.dim_v + kRowsPerCta - 1) / kRowsPerCta;
-  void (*kernel)(DeltaParams) = delta_step_kernel<T, kLanes, kQuads, false>;
-  if (params.decays_per_channel) kernel = delta_step_kernel<T, kLanes, kQuads, true>;
+  void (*kernel)(DeltaParams) = delta_step_kernel<T, kLanes, kQuads, kAligned, false>;
+  if (params.decays_per_channel) kernel = delta_step_kernel<T, kLanes, kQuads, kAligned, true>;
   launch_dependent<DeltaParams>(
       kernel,
       dim3(static_cast<unsigned>(params.num_v_heads * blocks), static_cast<unsigned>(params.batch.num_reqs)),
@@ -286,10 +284,11 @@ void launch(const DeltaParams& params, void* stream) {
 
 template <class T>
 void launch_for_dim(const DeltaParams& params, void* stream) {
-  if (params.dim_k <= 64) return launch<T, 8, 2>(params, stream);
-  if (params.dim_k <= 96) return launch<T, 8, 3>(params, stream);
-  if (params.dim_k <= 128) return launch<T, 8, 4>(params, stream);
-  launch<T, 16, 4>(params, stream);
+  if (!params.aligned) return launch<T, 16, 4, false>(params, stream);
+  if (params.dim_k <= 64) return launch<T, 8, 2, true>(params, stream);
+  if (params.dim_k <= 96) return launch<T, 8, 3, true>(params, stream);
+  if (params.dim_k <= 128) return launch<T, 8, 4, true>(params, stream);
+  launch<T, 16, 4, true>(params, stream);
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 //   shared      none
 //   bytes       gate read once, x read and written once; rows above 128 elements read x twice, from L1
 //   bound       memory; latency if rows are few
+#include <type_traits>
+
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/row_kernels.cuh"
@@ -18,23 +20,40 @@ constexpr int kThreads = 256;
 constexpr int kLanesPerRow = 16;
 constexpr int kRowsPerCta = kThreads / kLanesPerRow;
 
+// silu(gate) or sigmoid(gate). Results of 16 bits do not need an exact division.
+template <class Row>
+__device__ float activate(float gate, bool sigmoid) {
+  const float factor = sigmoid ? 1.0f : gate;
+  if constexpr (std::is_same_v<Row, UnalignedRow>)
+    return factor / (1.0f + expf(-gate));
+  else
+    return __fdividef(factor, 1.0f + __expf(-gate));
+}
+
+// The row that starts at element `begin`.
+template <class Row>
+__device__ Row row_at(const DeviceRows& rows, int64_t begin, const GatedNormParams& params) {
+  const int element_bytes = rows.element == Element::kF32 ? 4 : 2;
+  return Row({static_cast<char*>(rows.data) + begin * element_bytes, 0, 0, 1, rows.element}, 0, params.dim,
+             params.aligned);
+}
+
 template <class Row>
 __global__ void __launch_bounds__(kThreads)
     gated_norm_kernel(const __grid_constant__ GatedNormParams params) {
   ptx::launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % kLanesPerRow;
-  const int64_t first = int64_t{blockIdx.x} * kRowsPerCta + threadIdx.x / kLanesPerRow;
+  const int first = static_cast<int>(blockIdx.x) * kRowsPerCta + static_cast<int>(threadIdx.x) / kLanesPerRow;
   const bool exists = first < params.num_rows;
-  const int64_t row = exists ? first : params.num_rows - 1;  // all lanes take part in the sums
-  const int head = static_cast<int>(row % params.num_heads);
-  const int groups_per_token = params.num_heads / params.heads_per_group;
-  const Row x(params.x, row, params.dim, params.aligned);
-  // The head's features in the rows of all groups.
-  DeviceRows gate_rows = params.gate;
-  gate_rows.data = static_cast<char*>(gate_rows.data) +
-                   head % params.heads_per_group * params.dim * (gate_rows.element == Element::kF32 ? 4 : 2);
-  const Row gates(gate_rows, row / params.num_heads * groups_per_token + head / params.heads_per_group,
-                  params.dim, params.aligned);
+  const int row = exists ? first : params.num_rows - 1;  // all lanes take part in the sums
+  // In 32 bits: a division of 64 bits takes as long as the rest of the row.
+  const int token = row / params.num_heads, head = row % params.num_heads;
+  const int group = head / params.heads_per_group, in_group = head % params.heads_per_group;
+  const Row x = row_at<Row>(params.x, token * params.x.outer_stride + head * params.x.inner_stride, params);
+  const Row gates = row_at<Row>(
+      params.gate,
+      token * params.gate.outer_stride + group * params.gate.inner_stride + int64_t{in_group} * params.dim,
+      params);
   const UnalignedRow weight({const_cast<void*>(params.weight.data), 0, 0, 1, params.weight.element}, 0,
                             params.dim, params.weight_aligned);
   const int num_groups = num_element_groups(params.dim);
@@ -58,7 +77,7 @@ __global__ void __launch_bounds__(kThreads)
     UnalignedRow::convert(weight.load(g), weights);
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i)
-      group[i] *= scale * weights[i] * ((params.sigmoid ? 1.0f : gate[i]) / (1.0f + expf(-gate[i])));
+      group[i] *= scale * weights[i] * activate<Row>(gate[i], params.sigmoid);
     x.store(g, group);
   }
 }

@@ -1,13 +1,4 @@
-// Gated delta rule in chunks of kDeltaChunk tokens (delta_chunk_matrices.cuh, delta_chunk_scan.cuh).
-//
-// Of a chunk with inputs k, q, v, gates beta and running sums G of the logarithms of the decays, with
-// E[i][j] = exp(G[i] - G[j]) and the state S before it (arXiv 2412.06464, section 3.3):
-//   M[i][j] = beta[i] E[i][j] k[i] k[j] for j < i, else 0;  T = (I + M)^-1
-//   X[i] = beta[i] (v[i] - exp(G[i]) S k[i]);  V = T X
-//   out[i] = exp(G[i]) S q[i] + sum over j <= i of A[i][j] V[j],  A[i][j] = E[i][j] q[i] k[j]
-//   S = exp(G[last]) S + sum over j of exp(G[last] - G[j]) V[j] k[j]^T
-// T and A do not depend on S: one kernel computes them for all chunks, and another one walks the chunks of
-// each request. Rows without a token have k = q = v = beta = 0 and no decay.
+// Kernels of the chunk form (delta_chunk_layout.h).
 #pragma once
 
 #include "attend/kernels/recurrent/cuda/common/delta_chunk_layout.h"
@@ -17,12 +8,6 @@ namespace attend::kernels::cuda::sm80 {
 
 // Largest number of value heads per key head.
 inline constexpr int kMaxDeltaRatio = 8;
-
-struct DeltaChunkParams {
-  DeltaParams delta;
-  char* workspace;    // [num_slots, num_v_heads, kDeltaSlotBytes]
-  int32_t num_slots;  // for the chunks of any step of these sizes
-};
 
 // Supported: ratio up to kMaxDeltaRatio, dim_k 64, 96 or 128, dim_v a multiple of 16, elements of 16 bits,
 // rows of q, k, v and out at multiples of 16 bytes.

@@ -3,7 +3,7 @@
 //   tile        a chunk of 64 tokens and a key head with all its value heads
 //   warps       4, each with 16 rows of the chunk
 //   registers   128: the products k k^T and q k^T of 16 rows, which all value heads share
-//   shared      53 KB for head_dim_k 128: k, q; blocks of M; gates
+//   shared      39 KB for head_dim_k 128: k; q, then blocks of M; gates
 //   bytes       k and q once; 10 KB of matrices and 1.5 KB of factors per value head
 //   bound       latency of the substitution, with 4 CTAs per SM
 //
@@ -16,9 +16,9 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_chunks.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_gates.cuh"
-#include "attend/kernels/recurrent/cuda/sm80/copy_chunk_rows.cuh"
+#include "attend/kernels/recurrent/cuda/common/delta_rows.cuh"
+#include "attend/kernels/recurrent/cuda/common/delta_tiles.cuh"
 #include "attend/kernels/recurrent/cuda/sm80/delta_chunk_kernel.h"
-#include "attend/kernels/recurrent/cuda/sm80/delta_tiles.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
@@ -27,15 +27,21 @@ inline constexpr int kBlock = 16;  // rows and columns of a block
 
 template <class T, int kDimK>
 struct MatricesShared {
-  static constexpr int kStride = kPaddedColumns<kDimK>, kMStride = kPaddedColumns<kDeltaChunk>,
-                       kInverseStride = kPaddedColumns<kBlock>, kDiagonalStride = kBlock + 4;
+  static constexpr int kStride = PaddedRows<kDimK>::kStride, kMStride = PaddedRows<kDeltaChunk>::kStride,
+                       kInverseStride = PaddedRows<kBlock>::kStride, kDiagonalStride = kBlock + 4;
 
-  alignas(16) T k[kDeltaChunk * kStride];
-  alignas(16) T q[kDeltaChunk * kStride];
-  alignas(16) __half m[kDeltaChunk * kMStride];
-  alignas(16) __half inverses[kMatricesWarps][kBlock * kInverseStride];   // of diagonal blocks of I + M
-  alignas(16) float diagonals[kMatricesWarps][kBlock * kDiagonalStride];  // M, then the inverses
-  float log_decay[kMaxDeltaRatio][kDeltaChunk];                           // G
+  // Matrices of one value head, after the products of q.
+  struct Blocks {
+    alignas(16) __half m[kDeltaChunk * kMStride];
+    alignas(16) __half inverses[kMatricesWarps][kBlock * kInverseStride];   // of diagonal blocks of I + M
+    alignas(16) float diagonals[kMatricesWarps][kBlock * kDiagonalStride];  // M, then the inverses
+  };
+  alignas(16) char k[PaddedRows<kDimK>::kBytes];
+  union {
+    alignas(16) char q[PaddedRows<kDimK>::kBytes];
+    Blocks blocks;
+  };
+  float log_decay[kMaxDeltaRatio][kDeltaChunk];  // G
   float beta[kMaxDeltaRatio][kDeltaChunk];
   float k_norm[kDeltaChunk], q_norm[kDeltaChunk];
 };
@@ -67,9 +73,10 @@ __device__ inline void chunk_gates(const DeltaParams& params, const DeltaChunk& 
 
 // Norm factor of row `thread` / 2, in both threads of the row.
 template <class T, int kDimK>
-__device__ inline float chunk_row_norm(const T* rows, int thread) {
+__device__ inline float chunk_row_norm(const char* rows, int thread) {
   constexpr int kHalf = kDimK / 2;
-  const T* const half = rows + thread / 2 * kPaddedColumns<kDimK> + thread % 2 * kHalf;
+  const T* const half =
+      reinterpret_cast<const T*>(rows) + thread / 2 * PaddedRows<kDimK>::kStride + thread % 2 * kHalf;
   float sum = 0.0f;
 #pragma unroll
   for (int c = 0; c < kHalf; c += 8) {
@@ -114,7 +121,7 @@ __device__ inline void invert_block(float* m, __half* rounded, int lane) {
 }
 
 template <class T, int kDimK>
-__global__ void __launch_bounds__(kMatricesThreads)
+__global__ void __launch_bounds__(kMatricesThreads, 4)
     delta_chunk_matrices_kernel(const __grid_constant__ DeltaChunkParams params) {
   using Shared = MatricesShared<T, kDimK>;
   ptx::launch_dependents();
@@ -129,8 +136,10 @@ __global__ void __launch_bounds__(kMatricesThreads)
   const DeltaChunk chunk = delta_chunk(step_request(delta.batch, index.request), index.chunk);
 
   const uint32_t k_shared = ptx::shared_address(shared.k), q_shared = ptx::shared_address(shared.q);
-  copy_chunk_rows<T, kDimK>(delta.k, chunk, key_head, 0, k_shared, thread, kMatricesThreads);
-  copy_chunk_rows<T, kDimK>(delta.q, chunk, key_head, 0, q_shared, thread, kMatricesThreads);
+  copy_chunk_rows<T, kDimK, PaddedRows<kDimK>>(delta.k, chunk, key_head, 0, k_shared, thread,
+                                               kMatricesThreads);
+  copy_chunk_rows<T, kDimK, PaddedRows<kDimK>>(delta.q, chunk, key_head, 0, q_shared, thread,
+                                               kMatricesThreads);
   ptx::cp_async_commit_group();
   for (int h = warp; h < delta.ratio; h += kMatricesWarps)
     chunk_gates(delta, chunk, key_head, key_head * delta.ratio + h, shared.log_decay[h], shared.beta[h],
@@ -169,7 +178,7 @@ __global__ void __launch_bounds__(kMatricesThreads)
 
   const int row = warp * kBlock + lane / 4;  // and row + 8
   const int column = lane % 4 * 2;           // and column + 1, in each tile
-  float* const diagonal = shared.diagonals[warp];
+  float* const diagonal = shared.blocks.diagonals[warp];
   for (int h = 0; h < delta.ratio; ++h) {
     __syncthreads();  // norms and gates are written; the previous head's blocks are no longer read
     char* const out =
@@ -204,7 +213,7 @@ __global__ void __launch_bounds__(kMatricesThreads)
           *reinterpret_cast<float2*>(to) = make_float2(m[0], m[1]);
           *reinterpret_cast<float2*>(to + 8 * Shared::kDiagonalStride) = make_float2(m[2], m[3]);
         } else {
-          __half* const to = shared.m + row * Shared::kMStride + tile * 8 + column;
+          __half* const to = shared.blocks.m + row * Shared::kMStride + tile * 8 + column;
           *reinterpret_cast<__half2*>(to) = __floats2half2_rn(m[0], m[1]);
           *reinterpret_cast<__half2*>(to + 8 * Shared::kMStride) = __floats2half2_rn(m[2], m[3]);
         }
@@ -212,11 +221,13 @@ __global__ void __launch_bounds__(kMatricesThreads)
       store_block(1, block, to_operand_b<T>(a[0], a[1]));
     }
     __syncwarp();
-    invert_block<Shared::kDiagonalStride, Shared::kInverseStride>(diagonal, shared.inverses[warp], lane);
+    invert_block<Shared::kDiagonalStride, Shared::kInverseStride>(diagonal, shared.blocks.inverses[warp],
+                                                                  lane);
     __syncthreads();
 
     uint32_t row_blocks[kMatricesWarps][4];  // T[warp][k] as operand A
-    const uint32_t inverses = ptx::shared_address(shared.inverses), m = ptx::shared_address(shared.m);
+    const uint32_t inverses = ptx::shared_address(shared.blocks.inverses),
+                   m = ptx::shared_address(shared.blocks.m);
     constexpr int kInverseBytes = kBlock * Shared::kInverseStride * 2;
 #pragma unroll
     for (int block = kMatricesWarps - 1; block >= 0; --block) {

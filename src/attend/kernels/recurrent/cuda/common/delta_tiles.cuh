@@ -7,11 +7,7 @@
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 
-namespace attend::kernels::cuda::sm80 {
-
-// Elements between rows in shared memory: 8 rows of a matrix are in different banks.
-template <int kColumns>
-inline constexpr int kPaddedColumns = kColumns + 8;
+namespace attend::kernels::cuda {
 
 __device__ inline uint32_t pack_pair(float low, float high, __nv_bfloat16) {
   const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
@@ -62,4 +58,4 @@ __device__ inline uint32_t address_b(uint32_t block, int lane) {
   return block + static_cast<uint32_t>((((lane & 7) + (lane >> 4) * 8) * kStride + (lane >> 3 & 1) * 8) * 2);
 }
 
-}  // namespace attend::kernels::cuda::sm80
+}  // namespace attend::kernels::cuda
