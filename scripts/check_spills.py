@@ -20,6 +20,8 @@ ALLOWED = {
     r"prefill_kernelI.*PrefillTileILi192ELi128E.*PrefillKindE3E": 8,
     # Scaled quantized GEMM: one counter of the epilogue, in addition to the accumulators of 256 rows of W.
     r"scaled_quantized_kernelI.*Li2ELi128E": 32,
+    # Scan of the delta rule: addresses and factors, in addition to the state and two results, per chunk.
+    r"4sm9023delta_chunk_scan_kernel": 104,
     # Fixed splits: saved accumulators.
     r"attention_kernelI.*Li(64|128)ELb1E": 80,
 }

@@ -23,4 +23,6 @@ attend_kernels(recurrent
   TYPED
     "cuda/sm80/delta_chunk_matrices(const DeltaChunkParams& params, void* stream)"
     "cuda/sm80/delta_chunk_scan(const DeltaChunkParams& params, int slice, void* stream)"
-    "cuda/sm80/scan_chunks(const ScanParams& params, void* stream)")
+    "cuda/sm80/scan_chunks(const ScanParams& params, void* stream)"
+  SM90_TYPED
+    "cuda/sm90/delta_chunk_scan(const DeltaChunkParams& params, int slice, bool two_ctas, void* stream)")

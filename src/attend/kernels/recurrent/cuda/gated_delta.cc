@@ -6,10 +6,12 @@
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/cuda/device_attribute.h"
+#include "attend/kernels/common/cuda/gpu_facts.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/recurrent/cuda/common/delta_kernels.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/recurrent/cuda/sm80/delta_chunk_kernel.h"
+#include "attend/kernels/recurrent/cuda/sm90/delta_chunk_scan_kernel.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -70,7 +72,18 @@ void launch_scan(const DeltaChunkParams& chunks, void* stream) {
   launch(chunks, slice, stream);
 }
 
-void launch_chunks(const DeltaParams& params, const TensorView& workspace, void* stream) {
+// Scan with wgmma, of 64 rows of the state per warpgroup. With more work than SMs, two warpgroups share the
+// keys of a CTA, or two CTAs an SM.
+void launch_hopper_scan(const DeltaChunkParams& chunks, void* stream) {
+  const DeltaParams& params = chunks.delta;
+  const bool shares_sms = params.num_v_heads * params.dim_v / 64 * params.batch.num_reqs > num_sms();
+  const int slice = shares_sms && params.dim_v % 128 == 0 ? 128 : 64;
+  const auto launch = params.element == Element::kBF16 ? sm90::launch_delta_chunk_scan_bf16
+                                                       : sm90::launch_delta_chunk_scan_f16;
+  launch(chunks, slice, shares_sms, stream);
+}
+
+void launch_chunks(const DeltaParams& params, const TensorView& workspace, Stream& stream) {
   const int num_tokens = params.batch.num_tokens;
   const DeltaChunkParams chunks{.delta = params,
                                 .workspace = static_cast<char*>(workspace.data),
@@ -78,8 +91,10 @@ void launch_chunks(const DeltaParams& params, const TensorView& workspace, void*
                                                       num_tokens / kDeltaChunk + 2 * params.batch.num_reqs)};
   const auto launch_matrices = params.element == Element::kBF16 ? sm80::launch_delta_chunk_matrices_bf16
                                                                 : sm80::launch_delta_chunk_matrices_f16;
-  launch_matrices(chunks, stream);
-  launch_scan(chunks, stream);
+  launch_matrices(chunks, stream.handle);
+  if (gpu_facts(stream.device).runs_sm90a() && params.dim_v % 64 == 0)
+    return launch_hopper_scan(chunks, stream.handle);
+  launch_scan(chunks, stream.handle);
 }
 
 }  // namespace
@@ -94,7 +109,7 @@ void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {
   DeltaParams params = delta_params(args);
   params.chunked = uses_chunks(args);
   launch_delta_step(params, stream.handle);
-  if (params.chunked) launch_chunks(params, args.workspace, stream.handle);
+  if (params.chunked) launch_chunks(params, args.workspace, stream);
 }
 
 void gated_norm(const GatedNormArgs& args, Stream& stream) {

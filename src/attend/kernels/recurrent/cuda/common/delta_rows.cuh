@@ -32,17 +32,21 @@ struct SwizzledRows {
 };
 
 // Starts to copy kColumns columns of a head, from `column` on, to shared memory; rows without a token become
-// 0. Called by `num_threads` threads.
-template <class T, int kColumns, class Rows>
+// 0. Called by kThreads threads. A loop that is not unrolled computes one address after another: with few
+// warps, that took longer than the copies.
+template <class T, int kColumns, class Rows, int kThreads>
 __device__ inline void copy_chunk_rows(const TokenRows& rows, const DeltaChunk& chunk, int head, int column,
-                                       uint32_t to_shared, int thread, int num_threads) {
-  constexpr int kPieces = kColumns / 8;
-  const T* const from = static_cast<const T*>(rows.data) + head * rows.head_stride + column;
-  for (int piece = thread; piece < kDeltaChunk * kPieces; piece += num_threads) {
-    const int i = piece / kPieces, c = piece % kPieces * 8;
-    const bool valid = chunk.has(i);
-    const int64_t token = valid ? chunk.first + i : chunk.begin;
-    ptx::cp_async_16(to_shared + Rows::offset(i, c), from + token * rows.token_stride + c, valid);
+                                       uint32_t to_shared, unsigned thread) {
+  constexpr unsigned kPiecesPerRow = kColumns / 8, kPieces = kDeltaChunk * kPiecesPerRow;
+  // Row 0 of the chunk, which may be before the first token.
+  const T* const from =
+      static_cast<const T*>(rows.data) + chunk.first * rows.token_stride + head * rows.head_stride + column;
+#pragma unroll
+  for (unsigned first = 0; first < kPieces; first += kThreads) {
+    const unsigned piece = first + thread;
+    if (kPieces % kThreads != 0 && piece >= kPieces) break;
+    const int i = static_cast<int>(piece / kPiecesPerRow), c = static_cast<int>(piece % kPiecesPerRow) * 8;
+    ptx::cp_async_16(to_shared + Rows::offset(i, c), from + i * rows.token_stride + c, chunk.has(i));
   }
 }
 

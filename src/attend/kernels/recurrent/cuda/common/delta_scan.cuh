@@ -244,25 +244,24 @@ class DeltaScanWarp {
   }
 };
 
-// Starts to load a chunk and its workspace.
-template <class T, int kDimK, class Stage>
+// Starts to load a chunk and its workspace. Called by kThreads threads.
+template <class T, int kDimK, int kThreads, class Stage>
 __device__ inline void load_delta_chunk(const DeltaChunkParams& params, const DeltaChunk& chunk, int head,
-                                        int first_row, int slot, Stage& stage, int thread, int num_threads) {
+                                        int first_row, int slot, Stage& stage, unsigned thread) {
   using KeyRows = typename Stage::KeyRows;
   const DeltaParams& delta = params.delta;
   const int key_head = head / delta.ratio;
-  const auto keys = [&](const TokenRows& rows, const char* to) {
-    copy_chunk_rows<T, kDimK, KeyRows>(rows, chunk, key_head, 0, ptx::shared_address(to), thread,
-                                       num_threads);
-  };
-  keys(delta.k, stage.k);
-  keys(delta.q, stage.q);
-  copy_chunk_rows<T, Stage::kSlice, typename Stage::ValueRows>(
-      delta.v, chunk, head, first_row, ptx::shared_address(stage.v), thread, num_threads);
+  copy_chunk_rows<T, kDimK, KeyRows, kThreads>(delta.k, chunk, key_head, 0, ptx::shared_address(stage.k),
+                                               thread);
+  copy_chunk_rows<T, kDimK, KeyRows, kThreads>(delta.q, chunk, key_head, 0, ptx::shared_address(stage.q),
+                                               thread);
+  copy_chunk_rows<T, Stage::kSlice, typename Stage::ValueRows, kThreads>(
+      delta.v, chunk, head, first_row, ptx::shared_address(stage.v), thread);
   const char* const from = params.workspace + (int64_t{slot} * delta.num_v_heads + head) * kDeltaSlotBytes;
   const uint32_t matrices = ptx::shared_address(stage.matrices);
-  for (int i = thread * 16; i < kDeltaSlotBytes; i += num_threads * 16)
-    ptx::cp_async_16(matrices + static_cast<uint32_t>(i), from + i);
+#pragma unroll
+  for (unsigned first = 0; first < kDeltaSlotBytes; first += kThreads * 16)
+    if (const unsigned i = first + thread * 16; i < kDeltaSlotBytes) ptx::cp_async_16(matrices + i, from + i);
 }
 
 // Walks the chunks of request blockIdx.y, with the rows of a head of blockIdx.x. The first Scan::kWarps warps
@@ -285,9 +284,9 @@ __device__ inline void walk_delta_chunks(const DeltaChunkParams& params, typenam
     const int slot = first_delta_slot(delta.batch, static_cast<int>(blockIdx.y));
     const auto load = [&](int c) {
       if (c < num_chunks)
-        load_delta_chunk<typename Scan::Type, Scan::kDimK>(
+        load_delta_chunk<typename Scan::Type, Scan::kDimK, Scan::kThreads - 32 * kWarps>(
             params, delta_chunk(request, c), head, first_row, slot + c, stages[c % kStages],
-            thread - 32 * kWarps, Scan::kThreads - 32 * kWarps);
+            static_cast<unsigned>(thread - 32 * kWarps));
       ptx::cp_async_commit_group();
     };
 #pragma unroll

@@ -128,18 +128,21 @@ __global__ void __launch_bounds__(kMatricesThreads, 4)
   extern __shared__ __align__(16) char memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
   const DeltaParams& delta = params.delta;
-  const int thread = static_cast<int>(threadIdx.x), warp = thread / 32, lane = thread % 32;
+  const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   const int key_head = static_cast<int>(blockIdx.y), slot = static_cast<int>(blockIdx.x);
+  // Rows of blocks of this warp. Later rows have more blocks, so they belong to another scheduler in each
+  // CTA.
+  const int warp = (thread / 32 + slot + key_head) % kMatricesWarps;
   ptx::griddepcontrol_wait();
   const DeltaChunkIndex index = find_delta_chunk(delta.batch, slot);
   if (index.request < 0) return;
   const DeltaChunk chunk = delta_chunk(step_request(delta.batch, index.request), index.chunk);
 
   const uint32_t k_shared = ptx::shared_address(shared.k), q_shared = ptx::shared_address(shared.q);
-  copy_chunk_rows<T, kDimK, PaddedRows<kDimK>>(delta.k, chunk, key_head, 0, k_shared, thread,
-                                               kMatricesThreads);
-  copy_chunk_rows<T, kDimK, PaddedRows<kDimK>>(delta.q, chunk, key_head, 0, q_shared, thread,
-                                               kMatricesThreads);
+  copy_chunk_rows<T, kDimK, PaddedRows<kDimK>, kMatricesThreads>(delta.k, chunk, key_head, 0, k_shared,
+                                                                 threadIdx.x);
+  copy_chunk_rows<T, kDimK, PaddedRows<kDimK>, kMatricesThreads>(delta.q, chunk, key_head, 0, q_shared,
+                                                                 threadIdx.x);
   ptx::cp_async_commit_group();
   for (int h = warp; h < delta.ratio; h += kMatricesWarps)
     chunk_gates(delta, chunk, key_head, key_head * delta.ratio + h, shared.log_decay[h], shared.beta[h],
