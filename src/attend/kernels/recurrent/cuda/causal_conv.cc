@@ -1,6 +1,7 @@
 #include "attend/kernels/recurrent/causal_conv.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 #include "attend/kernels/common/check_view.h"
@@ -14,7 +15,8 @@ namespace {
 // Returns true if each access of 16 bytes of channels is aligned in all tensors and within one group.
 bool aligned(const CausalConvArgs& args) {
   const auto element_bytes = static_cast<int64_t>(size_of(args.out.dtype));
-  return args.out.shape[1] * element_bytes % 16 == 0 && rows_aligned({&args.out, &args.state}) &&
+  return args.out.shape[1] * element_bytes % 16 == 0 && rows_aligned({&args.out, &args.state, &args.bias}) &&
+         reinterpret_cast<uintptr_t>(args.weight.data) % 16 == 0 &&
          std::ranges::all_of(args.inputs, [&](const TensorView& input) {
            return input.shape[2] * element_bytes % 16 == 0 && rows_aligned({&input});
          });

@@ -40,7 +40,7 @@ ScanParams scan_params(const SelectiveScanArgs& args) {
 bool supports_chunks(const SelectiveScanArgs& args, const ScanParams& params) {
   const bool has_instance = params.state_dim == 64 || params.state_dim == 128 || params.state_dim == 256;
   if (current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) <
-      sm80::scan_chunks_max_shared_bytes(params.state_dim))
+      sm80::scan_chunks_shared_bytes(params.state_dim, sm80::kNarrowSlice))
     return false;
   return params.element != Element::kF32 && params.aligned && has_instance && params.head_dim % 8 == 0 &&
          rows_aligned({&args.x, &args.out});
@@ -57,7 +57,7 @@ void selective_scan(const SelectiveScanArgs& args, Stream& stream) {
   ScanParams params = scan_params(args);
   // Decoded tokens remain in the recurrence in steps with prompts too.
   constexpr int32_t kMaxStepTokens = 16;
-  if (!args.batch.batch_invariant && args.out.shape[0] > args.batch.num_reqs() &&
+  if (!args.batch.batch_invariant && args.out.shape[0] - args.batch.num_reqs() + 1 > kMaxStepTokens &&
       supports_chunks(args, params)) {
     params.max_tokens = kMaxStepTokens;
     const auto launch =
@@ -74,14 +74,12 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
   const TensorView x = args.x.split(1, dim), gate = args.gate.split(1, dim);
   const bool has_weight = args.order != GateOrder::kGateOnly;
   const TensorView weight = has_weight ? args.weight.split(0, dim) : TensorView();
-  // The weight of a row is that of its group, in every token.
-  DeviceRows weight_rows = device_rows(has_weight ? weight.split(0, args.num_groups) : weight);
-  weight_rows.outer_stride = 0;
   launch_grouped_gated_norm({.x = device_rows(x),
                              .gate = device_rows(gate),
-                             .weight = weight_rows,
+                             .weight = device_rows(has_weight ? weight.split(0, args.num_groups) : weight),
                              .eps = args.eps,
                              .num_rows = static_cast<int32_t>(args.x.shape[0] * args.num_groups),
+                             .num_groups = static_cast<int32_t>(args.num_groups),
                              .dim = static_cast<int32_t>(dim),
                              .order = args.order,
                              .aligned = dim % kGroup == 0 && rows_aligned({&x, &gate, &weight})},

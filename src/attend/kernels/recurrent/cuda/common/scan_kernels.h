@@ -26,10 +26,10 @@ void launch_scan_step(const ScanParams& params, void* stream);
 
 struct GroupedGatedNormParams {
   DeviceRows x, gate;  // a row per token and group of features
-  DeviceRows weight;   // a row per group
+  DeviceRows weight;   // a row per group; the outer stride is not used
   float eps;
-  int32_t num_rows, dim;
-  int32_t row_threads = 0;  // set by the launch
+  int32_t num_rows, num_groups, dim;  // num_groups: groups of a token
+  int32_t row_threads = 0;            // set by the launch
   GateOrder order;
   bool aligned;
 };

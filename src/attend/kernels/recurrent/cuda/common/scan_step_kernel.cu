@@ -2,7 +2,7 @@
 //
 //   tile        8 rows of a head's state per warp; all tokens of a request
 //   warps       4, without shared memory; a lane has 2, 4 or 8 adjacent elements of 8 rows
-//   registers   state and four tokens' inputs of a lane: 85 to 168
+//   registers   state and inputs of one or two tokens of a lane: 61 to 181
 //   bytes       the state read and written once per step; b and c of a token once per 8 rows, from L1
 //   bound       the state's traffic if requests have one token; instructions in prompts
 //
@@ -22,7 +22,6 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kRows = 8;
-constexpr int kTokensInFlight = 2;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 // Elements of a lane, loaded with accesses of up to 16 bytes.
@@ -58,7 +57,8 @@ struct TokenInputs {
   T x;
 };
 
-template <class T, int kColumns>
+// kInFlight: tokens whose inputs are loaded before they are used.
+template <class T, int kColumns, int kInFlight>
 class ScanWarp {
  public:
   __device__ ScanWarp(const ScanParams& params, int head, int first_row, int lane)
@@ -77,28 +77,28 @@ class ScanWarp {
   }
 
   __device__ void run(const StepRequest& request) {
-    Inputs next[kTokensInFlight];
+    Inputs next[kInFlight];
 #pragma unroll
-    for (int u = 0; u < kTokensInFlight; ++u) load(request.begin + u, request.end, next[u]);
+    for (int u = 0; u < kInFlight; ++u) load(request.begin + u, request.end, next[u]);
     load_state(request.load);
     const float rate = expf(params_.a_log[head_]), d = params_.d[head_];
     float steps = 0.0f, decays = 1.0f;  // of token base + lane, for each 32 tokens
     int saves = 0;
-    for (int token = request.begin; token < request.end; token += kTokensInFlight) {
+    for (int token = request.begin; token < request.end; token += kInFlight) {
       const int first = (token - request.begin) % 32;
       if (first == 0 && token + lane_ < request.end) {
         steps = scan_step(params_, load_dt<T>(params_, token + lane_, head_), head_);
         decays = expf(-rate * steps);
         saves = params_.batch.save_slots == nullptr ? 0 : params_.batch.save_slots[token + lane_];
       }
-      Inputs inputs[kTokensInFlight];
+      Inputs inputs[kInFlight];
 #pragma unroll
-      for (int u = 0; u < kTokensInFlight; ++u) {
+      for (int u = 0; u < kInFlight; ++u) {
         inputs[u] = next[u];
-        load(token + kTokensInFlight + u, request.end, next[u]);
+        load(token + kInFlight + u, request.end, next[u]);
       }
 #pragma unroll
-      for (int u = 0; u < kTokensInFlight; ++u) {
+      for (int u = 0; u < kInFlight; ++u) {
         if (token + u >= request.end) break;
         step(inputs[u], token + u, __shfl_sync(kAllLanes, steps, first + u),
              __shfl_sync(kAllLanes, decays, first + u), d);
@@ -178,17 +178,15 @@ __device__ void for_request(const ScanParams& params, const Scan& scan, const Cl
   scan(request);
 }
 
-// CTAs per SM: enough loads of the state are in flight for the memory's rate.
-template <class T, int kColumns>
-__global__ void __launch_bounds__(32 * kWarps, kColumns == 8 ? 2 : 4)
-    scan_step_kernel(const __grid_constant__ ScanParams params) {
+template <class T, int kColumns, int kInFlight>
+__global__ void __launch_bounds__(32 * kWarps) scan_step_kernel(const __grid_constant__ ScanParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int task = static_cast<int>(blockIdx.x) * kWarps + static_cast<int>(threadIdx.x) / 32;
   const int blocks = (params.head_dim + kRows - 1) / kRows, head = task / blocks;
   if (head >= params.num_heads) return;
-  ScanWarp<T, kColumns> warp(params, head, task % blocks * kRows, lane);
+  ScanWarp<T, kColumns, kInFlight> warp(params, head, task % blocks * kRows, lane);
   for_request(
       params, [&](const StepRequest& request) { warp.run(request); },
       [&](int begin, int end) { warp.clear_out(begin, end); });
@@ -250,11 +248,20 @@ void launch(void (*kernel)(ScanParams), const ScanParams& params, int rows_per_w
                                32 * kWarps, 0, stream, params, "selective_scan");
 }
 
+template <class T, int kColumns>
+void launch_columns(const ScanParams& params, void* stream) {
+  // With at most one token per request, fewer registers leave room for more loads of states.
+  if constexpr (kColumns < 8)
+    if (params.batch.num_tokens <= params.batch.num_reqs)
+      return launch(scan_step_kernel<T, kColumns, 1>, params, kRows, stream);
+  launch(scan_step_kernel<T, kColumns, 2>, params, kRows, stream);
+}
+
 template <class T>
 void launch_typed(const ScanParams& params, void* stream) {
-  if (params.aligned && params.state_dim == 64) return launch(scan_step_kernel<T, 2>, params, kRows, stream);
-  if (params.aligned && params.state_dim == 128) return launch(scan_step_kernel<T, 4>, params, kRows, stream);
-  if (params.aligned && params.state_dim == 256) return launch(scan_step_kernel<T, 8>, params, kRows, stream);
+  if (params.aligned && params.state_dim == 64) return launch_columns<T, 2>(params, stream);
+  if (params.aligned && params.state_dim == 128) return launch_columns<T, 4>(params, stream);
+  if (params.aligned && params.state_dim == 256) return launch_columns<T, 8>(params, stream);
   launch(scan_step_any_kernel<T>, params, 1, stream);
 }
 

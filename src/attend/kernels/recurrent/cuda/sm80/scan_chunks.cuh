@@ -3,29 +3,40 @@
 //   out = ((c b^T) o E o step_j) x + e^G_i c h^T + d x;  h = e^G_63 h + (e^(G_63 - G_j) step_j x_j)^T b
 //
 //   tile        one request, one head, 64 or 32 rows of its state (kSlice), all chunks one after another
-//   warps       4. Outputs: 16 tokens each. State: 16 rows each, if kSlice is 32 half of the columns
-//   registers   state (kSlice x state_dim / 128 floats), 32 for c b^T, kSlice / 2 for outputs; at most 255
-//   shared      2 stages of 64 tokens of x, b and c; a copy of the state; running sums:
-//               97 KB at kSlice 64 and state_dim 128
+//   warps       8. Output warps multiply 16 tokens each. State warps have 16 rows of the state each, if
+//   kSlice
+//               is 32 half of their columns; they also copy x, b and c, and sum the steps of the next chunk
+//   registers   at most 128 if kSlice is 32 and two CTAs fit an SM, otherwise 255. Output warps: 32 sums for
+//               c b^T, kSlice / 2 for outputs. State warps: kSlice x state_dim / 128
+//   shared      2 stages of 64 tokens of x, b and c; 2 copies of the state in 16 bits; steps: 90 KB at kSlice
+//               32 and state_dim 128
 //   bytes       x and out once; b and c once per head and slice, from L2
-//   bound       reading shared memory for mma.sync; L2 for b and c
+//   bound       output warps: mma.sync, and shared memory for its operands
+//
+// The state after a chunk does not depend on the chunk's outputs, so both are computed at the same time, with
+// one barrier per chunk.
 //
 // Chunks are at multiples of 64 of a request's positions, and the state is f32 in registers from chunk to
 // chunk, so that the division of a prompt at these positions does not change any bit. kSlice does not either:
 // rows of the state are independent.
 //
 // The state is read and written once per step. The forms that compute all chunks at the same time store a
-// state per chunk, in Nemotron 3 Nano 4 times the bytes of x and out together.
+// state per chunk, in Nemotron 3 Nano as many bytes as x and out together, and read and write it again to
+// pass states on.
 #pragma once
 
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
 #include "attend/kernels/common/cuda/device_attribute.h"
 #include "attend/kernels/common/cuda/launch.cuh"
+#include "attend/kernels/common/cuda/ptx/barrier.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
+#include "attend/kernels/common/cuda/ptx/thread.cuh"
 #include "attend/kernels/recurrent/cuda/common/scan_step.cuh"
 #include "attend/kernels/recurrent/cuda/common/step_request.cuh"
 #include "attend/kernels/recurrent/cuda/sm80/scan_chunks_kernel.h"
@@ -33,7 +44,8 @@
 namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kChunk = 64;
-inline constexpr int kChunkWarps = 4, kChunkThreads = 32 * kChunkWarps;
+inline constexpr int kRoleWarps = 4, kRoleThreads = 32 * kRoleWarps;  // of output warps, and of state warps
+inline constexpr int kChunkThreads = 2 * kRoleThreads;
 inline constexpr int kPieceBytes = 16, kPieceElements = 8;
 
 // Offset of 16 bytes of a row of a tile. Eight rows at the same piece are in different banks.
@@ -74,11 +86,12 @@ struct ScanTile {
   static constexpr int kXBytes = kChunk * kSliceRowBytes, kStateRowsBytes = kChunk * kStateRowBytes;
   static constexpr int kStageBytes = kXBytes + 2 * kStateRowsBytes;
   static constexpr int kStages = 2;
+  static constexpr int kCtasPerSm = kSlice == 32 && kStateDim <= 128 ? 2 : 1;
   static constexpr int kCopyBytes = kSlice * kStateRowBytes;
-  // Warps of the state: 16 rows and a part of the columns.
-  static constexpr int kRowBlocks = kSlice / 16, kColumnParts = kChunkWarps / kRowBlocks;
+  // State warps: 16 rows and a part of the columns.
+  static constexpr int kRowBlocks = kSlice / 16, kColumnParts = kRoleWarps / kRowBlocks;
   static constexpr int kWarpColumns = kStateDim / kColumnParts, kBlocks = kWarpColumns / 8;
-  static_assert(kColumnParts * kRowBlocks == kChunkWarps && kBlocks % 2 == 0);
+  static_assert(kColumnParts * kRowBlocks == kRoleWarps && kBlocks % 2 == 0);
 };
 
 // Steps of the tokens of a chunk. Tokens outside the request have step 0.
@@ -93,63 +106,72 @@ struct alignas(16) ChunkSteps {
 template <class Tile>
 struct ScanShared {
   alignas(128) char stages[Tile::kStages][Tile::kStageBytes];
-  char state[Tile::kCopyBytes];  // [kSlice, kStateDim] in 16 bits: operand of the next chunk's products
+  char states[2][Tile::kCopyBytes];  // [kSlice, kStateDim] in 16 bits: before this chunk and the next one
   ChunkSteps steps[2];
+  // In shared memory, since all registers are in use during a scan.
+  StepRequest request;
+  int item;
 };
 
 template <class T, class Tile>
 class ScanChunksCta {
  public:
-  __device__ ScanChunksCta(const ScanParams& params, const StepRequest& request, ScanShared<Tile>& shared)
-      : params_(params), request_(request), shared_(shared) {
-    const int slices = (params.head_dim + Tile::kSlice - 1) / Tile::kSlice;
-    head_ = static_cast<int>(blockIdx.x) / slices;
-    first_row_ = static_cast<int>(blockIdx.x) % slices * Tile::kSlice;
+  // `task`: slice of a head. The request is in shared memory.
+  __device__ ScanChunksCta(const ScanParams& params, ScanShared<Tile>& shared, int task, int num_slices)
+      : params_(params),
+        request_(shared.request),
+        shared_(shared),
+        head_(task / num_slices),
+        first_row_(task % num_slices * Tile::kSlice) {
     log2_rate_ = -expf(params.a_log[head_]) * 1.44269504f;
   }
 
   __device__ void run() {
-    const int start = request_.seqlen_kv - request_.seqlen_q();
-    load_state();
-    store_copy();
-    // Token of row 0; rows outside the request are not read.
-    int first_token = request_.begin - start % kChunk;
-    load_tiles(first_token, 0);
-    load_steps(first_token);
-    for (int stage = 0; first_token < request_.end; first_token += kChunk, stage ^= 1) {
-      if (warp_ == 0) sum_steps(shared_.steps[stage]);
-      ptx::cp_async_wait_group<0>();
-      // All copies of this chunk, its sums and the copy of the state are visible. No warp uses the other
-      // stage.
-      __syncthreads();
-      if (first_token + kChunk < request_.end) {
-        load_tiles(first_token + kChunk, stage ^ 1);
-        load_steps(first_token + kChunk);
-      }
-      write_outputs(first_token, stage);
-      if (shared_.steps[stage].any_saves != 0) save_states(stage);
-      // No warp reads the copy of the state.
-      __syncthreads();
-      const float* const weights = shared_.steps[stage].weights;
-      step_state(
-          stage, kChunk - 1, [&](int token) { return weights[token]; },
-          [&](int block, const float(&values)[4]) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) state_[block][i] = values[i];
-          });
-      store_copy();
-    }
-#pragma unroll
-    for (int block = 0; block < Tile::kBlocks; ++block) store_block(request_.row, block, state_[block]);
+    // Token of row 0 of the first chunk; rows outside the request are not read.
+    const int first_token = request_.begin - (request_.seqlen_kv - request_.seqlen_q()) % kChunk;
+    if (thread_ < kRoleThreads)
+      run_outputs(first_token);
+    else
+      run_state(first_token);
   }
 
  private:
   static constexpr int kSliceBlocks = Tile::kSlice / 8;
   static constexpr int kTokenBlocks = kChunk / 8;
 
+  // Copies, steps and the state before the chunk of a stage are visible to all warps, and no warp uses the
+  // other stage.
+  static __device__ void start_chunk() { ptx::bar_sync(1, kChunkThreads); }
+
+  __device__ void run_outputs(int first_token) const {
+    for (int stage = 0; first_token < request_.end; first_token += kChunk, stage ^= 1) {
+      start_chunk();
+      write_outputs(first_token, stage);
+    }
+  }
+
+  __device__ void run_state(int first_token) {
+    load_tiles(first_token, 0);
+    load_steps(first_token);
+    load_state();
+    store_copy(0);
+    for (int stage = 0; first_token < request_.end; first_token += kChunk, stage ^= 1) {
+      if (warp_ == 0) sum_steps(shared_.steps[stage]);
+      ptx::cp_async_wait_group<0>();
+      start_chunk();
+      if (first_token + kChunk < request_.end) {
+        load_tiles(first_token + kChunk, stage ^ 1);
+        load_steps(first_token + kChunk);
+      }
+      step_state(stage);
+      store_copy(stage ^ 1);
+    }
+    store_state(request_.row);
+  }
+
   __device__ bool has_token(int token) const { return token >= request_.begin && token < request_.end; }
 
-  // Copies of x, b and c of a chunk.
+  // Copies x, b and c of a chunk.
   __device__ void load_tiles(int first_token, int stage) const {
     const uint32_t x = x_tile(stage);
     load_rows<Tile::kSliceRowBytes>(params_.x, head_, first_row_, params_.head_dim, first_token, x);
@@ -161,16 +183,20 @@ class ScanChunksCta {
   template <int kRowBytes>
   __device__ void load_rows(const TokenRows& rows, int index, int first, int end, int first_token,
                             uint32_t to) const {
-    constexpr int kPieces = kRowBytes / kPieceBytes;
-    static_assert(kChunkThreads % kPieces == 0);
-    const int piece = thread_ % kPieces, element = first + piece * kPieceElements;
-    const T* const from = static_cast<const T*>(rows.data) + index * rows.head_stride + element;
+    constexpr int kPieces = kRowBytes / kPieceBytes, kPassRows = kRoleThreads / kPieces;
+    static_assert(kRoleThreads % kPieces == 0 && kChunk % kPassRows == 0);
+    const int thread = ptx::tid_x() % kRoleThreads, piece = thread % kPieces, first_row = thread / kPieces;
+    const int element = first + piece * kPieceElements;
+    const T* from = static_cast<const T*>(rows.data) + index * rows.head_stride + element +
+                    (first_token + first_row) * rows.token_stride;
+    // Rows of the request: [0, num_rows) after `skipped`.
+    const unsigned skipped = static_cast<unsigned>(request_.begin - first_token);
+    const unsigned num_rows = element < end ? static_cast<unsigned>(request_.seqlen_q()) : 0;
 #pragma unroll
-    for (int row = thread_ / kPieces; row < kChunk; row += kChunkThreads / kPieces) {
-      const int token = first_token + row;
-      const bool exists = has_token(token) && element < end;
-      ptx::cp_async_16(to + piece_offset<kRowBytes>(row, piece),
-                       exists ? from + token * rows.token_stride : params_.x.data, exists);
+    for (int pass = 0; pass < kChunk / kPassRows; ++pass) {
+      const int row = first_row + pass * kPassRows;
+      ptx::cp_async_16(to + piece_offset<kRowBytes>(row, piece), from, row - skipped < num_rows);
+      from += kPassRows * rows.token_stride;
     }
   }
   __device__ uint32_t x_tile(int stage) const { return ptx::shared_address(shared_.stages[stage]); }
@@ -226,10 +252,13 @@ class ScanChunksCta {
         c_tile(stage) + piece_offset<Tile::kStateRowBytes>(16 * warp_ + lane_ % 16, lane_ / 16);
     const uint32_t state_row = piece_offset<Tile::kStateRowBytes>(lane_ % 8, lane_ / 8);
     const uint32_t keys_from = b_tile(stage) + state_row,
-                   state_from = ptx::shared_address(shared_.state) + state_row;
+                   state_from = ptx::shared_address(shared_.states[stage]) + state_row;
     const uint32_t x_from = x_tile(stage) + piece_offset<Tile::kSliceRowBytes>(lane_ % 16, lane_ / 16);
+    // The first two warps' tokens do not read the second half of the chunk. One branch for four blocks leaves
+    // their products independent.
+    const bool upper = ptx::warp_uniform(warp_) >= kRoleWarps / 2;
     float scores[kTokenBlocks][4] = {}, outputs[kSliceBlocks][4] = {};
-#pragma unroll 2
+#pragma unroll 1  // two CTAs per SM leave no registers for more
     for (int k = 0; k < Tile::kStateDim / 16; k += 2) {
       uint32_t queries[2][4];
 #pragma unroll
@@ -243,8 +272,12 @@ class ScanChunksCta {
         ptx::mma_m16n8k16(sums, queries[1], matrices[2], matrices[3], T());
       };
 #pragma unroll
-      for (int block = 0; block < kTokenBlocks; ++block)
-        if (block <= 2 * warp_ + 1) multiply(scores[block], keys_from, block);
+      for (int block = 0; block < kTokenBlocks / 2; ++block) multiply(scores[block], keys_from, block);
+      if (upper) {
+#pragma unroll
+        for (int block = kTokenBlocks / 2; block < kTokenBlocks; ++block)
+          multiply(scores[block], keys_from, block);
+      }
 #pragma unroll
       for (int block = 0; block < kSliceBlocks; ++block) multiply(outputs[block], state_from, block);
     }
@@ -256,7 +289,7 @@ class ScanChunksCta {
       for (int i = 0; i < 4; ++i) outputs[block][i] *= ptx::ex2_approx(sums[i / 2]);
 #pragma unroll
     for (int k = 0; k < kChunk / 16; ++k) {
-      if (k > warp_) break;
+      if (k >= kChunk / 32 && !upper) break;
       uint32_t weights[4];
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
@@ -302,25 +335,35 @@ class ScanChunksCta {
     }
   }
 
-  // Writes the states after tokens with a second slot, each computed from the state before the chunk.
-  __device__ void save_states(int stage) const {
-    const ChunkSteps& steps = shared_.steps[stage];
-    for (int last = 0; last < kChunk; ++last) {
-      const int slot = steps.saves[last];
-      if (slot == 0) continue;
-      const auto weight = [&](int token) {
-        const float decay = ptx::ex2_approx(fminf(steps.sums[last] - steps.sums[token], 0.0f));
-        return token <= last ? steps.steps[token] * decay : 0.0f;
-      };
-      step_state(stage, last, weight,
-                 [&](int block, const float(&values)[4]) { store_block(slot, block, values); });
-    }
+  // Steps the state through a chunk. A token before the end whose state has a second slot divides the chunk.
+  __device__ void step_state(int stage) {
+    ChunkSteps& steps = shared_.steps[stage];
+    int first = 0;
+    do {
+      int last = kChunk - 1;
+      if (steps.any_saves != 0) {
+        last = first;
+        while (last < kChunk - 1 && steps.saves[last] == 0) ++last;
+        if (last - first < kChunk - 1) weigh(steps, first, last);
+      }
+      const float before = first == 0 ? 0.0f : steps.sums[first - 1];
+      add_inputs(stage, ptx::ex2_approx(fminf(steps.sums[last] - before, 0.0f)));
+      if (const int slot = steps.saves[last]; slot != 0) store_state(slot);
+      first = last + 1;
+    } while (first < kChunk);
   }
-  // Steps the state from the start of a chunk to its token `last`. weight(token): step of the token times the
-  // decay after it. end(block, values) receives the new values of a block of the state.
-  template <class Weight, class End>
-  __device__ void step_state(int stage, int last, const Weight& weight, const End& end) const {
-    const float decay = ptx::ex2_approx(shared_.steps[stage].sums[last]);
+  // Changes the weights to those of tokens [first, last].
+  __device__ void weigh(ChunkSteps& steps, int first, int last) const {
+    ptx::bar_sync(2, kRoleThreads);  // all state warps have read the weights
+    if (const int token = thread_ % kRoleThreads; token < kChunk) {
+      const float decay = ptx::ex2_approx(fminf(steps.sums[last] - steps.sums[token], 0.0f));
+      steps.weights[token] = token >= first && token <= last ? steps.steps[token] * decay : 0.0f;
+    }
+    ptx::bar_sync(2, kRoleThreads);
+  }
+  // h = decay h + (weights x)^T b.
+  __device__ void add_inputs(int stage, float decay) {
+    const ChunkSteps& steps = shared_.steps[stage];
     const uint32_t x_from = x_tile(stage) + piece_offset<Tile::kSliceRowBytes>(
                                                 lane_ % 8 + lane_ / 16 * 8, 2 * row_block_ + lane_ / 8 % 2);
     const uint32_t keys_from =
@@ -332,12 +375,12 @@ class ScanChunksCta {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int column = 16 * k + 8 * half + 2 * (lane_ % 4);
-        const float weights[2] = {weight(column), weight(column + 1)};
+        const float2 weights = *reinterpret_cast<const float2*>(&steps.weights[column]);
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           uint32_t& pair = inputs[k][2 * half + row];
           const float2 values = unpack(pair, T());
-          pair = pack(weights[0] * values.x, weights[1] * values.y, T());
+          pair = pack(weights.x * values.x, weights.y * values.y, T());
         }
       }
     }
@@ -357,8 +400,11 @@ class ScanChunksCta {
         ptx::mma_m16n8k16(even, inputs[k], values[0], values[1], T());
         ptx::mma_m16n8k16(odd, inputs[k], values[2], values[3], T());
       }
-      end(2 * pair, even);
-      end(2 * pair + 1, odd);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        state_[2 * pair][i] = even[i];
+        state_[2 * pair + 1][i] = odd[i];
+      }
     }
   }
 
@@ -382,15 +428,17 @@ class ScanChunksCta {
         state_[block][2 * half + 1] = pair.y;
       }
   }
-  __device__ void store_block(int slot, int block, const float (&values)[4]) const {
+  __device__ void store_state(int slot) const {
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      if (has_row(half))
-        *reinterpret_cast<float2*>(block_state(slot, block, half)) =
-            make_float2(values[2 * half], values[2 * half + 1]);
+    for (int block = 0; block < Tile::kBlocks; ++block)
+#pragma unroll
+      for (int half = 0; half < 2; ++half)
+        if (has_row(half))
+          *reinterpret_cast<float2*>(block_state(slot, block, half)) =
+              make_float2(state_[block][2 * half], state_[block][2 * half + 1]);
   }
-  // Stores the 16-bit copy of the state.
-  __device__ void store_copy() {
+  // Stores the state in 16 bits, for the outputs of a chunk.
+  __device__ void store_copy(int stage) {
 #pragma unroll
     for (int block = 0; block < Tile::kBlocks; ++block)
 #pragma unroll
@@ -399,7 +447,7 @@ class ScanChunksCta {
             move_pieces<Tile::kStateRowBytes>(
                 piece_offset<Tile::kStateRowBytes>(block_row(0), first_column_ / 8), block) +
             8 * half * Tile::kStateRowBytes;
-        reinterpret_cast<uint32_t*>(shared_.state + offset)[lane_ % 4] =
+        reinterpret_cast<uint32_t*>(shared_.states[stage] + offset)[lane_ % 4] =
             pack(state_[block][2 * half], state_[block][2 * half + 1], T());
       }
   }
@@ -407,11 +455,12 @@ class ScanChunksCta {
   const ScanParams& params_;
   const StepRequest& request_;
   ScanShared<Tile>& shared_;
-  const int thread_ = static_cast<int>(threadIdx.x), lane_ = thread_ % 32, warp_ = thread_ / 32;
+  const int thread_ = static_cast<int>(threadIdx.x), lane_ = thread_ % 32;
+  const int warp_ = thread_ / 32 % kRoleWarps;  // of the role
   // Part of the state of this warp.
   const int row_block_ = warp_ % Tile::kRowBlocks,
             first_column_ = warp_ / Tile::kRowBlocks * Tile::kWarpColumns;
-  int head_, first_row_;
+  const int head_, first_row_;
   float log2_rate_;
   float state_[Tile::kBlocks][4];
   // Inputs of warp 0 for the next chunk's steps.
@@ -420,43 +469,75 @@ class ScanChunksCta {
   int saves_[2];  // kNoToken: not in the request
 };
 
+// Returns the request with this rank among those that are scanned in chunks, or -1. Called by all lanes.
+__device__ inline int find_long_request(const ScanParams& params, int rank) {
+  const StepBatch& batch = params.batch;
+  for (int first = 0; first < batch.num_reqs; first += 32) {
+    const int i = first + static_cast<int>(threadIdx.x) % 32;
+    const bool is_long = i < batch.num_reqs && batch.rows[i] != 0 &&
+                         batch.cu_seqlen_q[i + 1] - batch.cu_seqlen_q[i] > params.max_tokens;
+    const unsigned mask = __ballot_sync(0xffffffffu, is_long);
+    if (rank < __popc(mask)) return first + static_cast<int>(__fns(mask, 0, rank + 1));
+    rank -= __popc(mask);
+  }
+  return -1;
+}
+
+struct ScanChunksLaunch {
+  ScanParams params;
+  int32_t num_slices, num_tasks;  // slices of a head, and of all heads
+};
+
+// CTAs scan one slice of a head of a request after another, so that requests with few tokens need no CTAs.
 template <class T, class Tile>
-__global__ void __launch_bounds__(kChunkThreads, 2)
-    scan_chunks_kernel(const __grid_constant__ ScanParams params) {
-  extern __shared__ char dynamic[];
+__global__ void __launch_bounds__(kChunkThreads, Tile::kCtasPerSm)
+    scan_chunks_kernel(const __grid_constant__ ScanChunksLaunch launch) {
+  extern __shared__ __align__(128) char dynamic[];
   ptx::launch_dependents();
+  const ScanParams& params = launch.params;
+  auto& shared = *reinterpret_cast<ScanShared<Tile>*>(dynamic);
   ptx::griddepcontrol_wait();
-  const StepRequest request = step_request(params.batch, static_cast<int>(blockIdx.y));
-  if (request.row == 0 || request.seqlen_q() <= params.max_tokens) return;
-  // Dynamic shared memory starts at a multiple of 16 bytes only.
-  const uint32_t misaligned = ptx::shared_address(dynamic) % 128;
-  auto& shared = *reinterpret_cast<ScanShared<Tile>*>(dynamic + (misaligned == 0 ? 0 : 128 - misaligned));
-  ScanChunksCta<T, Tile>(params, request, shared).run();
+  for (int item = static_cast<int>(blockIdx.x);; item += static_cast<int>(gridDim.x)) {
+    const int request_idx = find_long_request(params, item / launch.num_tasks);
+    if (request_idx < 0) return;
+    if (threadIdx.x == 0) {
+      shared.request = step_request(params.batch, request_idx);
+      shared.item = item;
+    }
+    ptx::bar_sync(1, kChunkThreads);
+    ScanChunksCta<T, Tile>(params, shared, item % launch.num_tasks, launch.num_slices).run();
+    item = shared.item;
+    ptx::bar_sync(1, kChunkThreads);  // no warp uses the shared memory of this item
+  }
 }
 
 template <class T, class Tile>
 void launch_tile(const ScanParams& params, void* stream) {
-  constexpr int kSharedBytes = static_cast<int>(sizeof(ScanShared<Tile>)) + 128;
-  static_assert(kSharedBytes <= scan_chunks_max_shared_bytes(Tile::kStateDim));
-  const int slices = (params.head_dim + Tile::kSlice - 1) / Tile::kSlice;
+  constexpr int kSharedBytes = scan_chunks_shared_bytes(Tile::kStateDim, Tile::kSlice);
+  static_assert(sizeof(ScanShared<Tile>) <= kSharedBytes);
+  const int num_slices = (params.head_dim + Tile::kSlice - 1) / Tile::kSlice;
+  const int max_requests = std::min(params.batch.num_reqs, params.batch.num_tokens / (params.max_tokens + 1));
+  const int num_ctas = std::min(max_requests * params.num_heads * num_slices, Tile::kCtasPerSm * num_sms());
+  if (num_ctas == 0) return;
   allow_shared_memory<scan_chunks_kernel<T, Tile>>(kSharedBytes, "selective_scan");
-  launch_dependent<ScanParams>(
-      scan_chunks_kernel<T, Tile>,
-      dim3(static_cast<unsigned>(params.num_heads * slices), static_cast<unsigned>(params.batch.num_reqs)),
-      kChunkThreads, kSharedBytes, stream, params, "selective_scan");
+  launch_dependent<ScanChunksLaunch>(scan_chunks_kernel<T, Tile>, static_cast<unsigned>(num_ctas),
+                                     kChunkThreads, kSharedBytes, stream,
+                                     {params, num_slices, params.num_heads * num_slices}, "selective_scan");
 }
 
 template <class T>
 void launch_scan_chunks(const ScanParams& params, void* stream) {
   // Wide slices read b and c half as often; narrow ones have twice the CTAs.
-  const int wide_ctas = params.batch.num_reqs * params.num_heads * (params.head_dim / 64);
-  const bool wide = params.head_dim % 64 == 0 && wide_ctas >= 2 * num_sms();
-  if (params.state_dim == 256) return launch_tile<T, ScanTile<256, 32>>(params, stream);
+  const int wide_ctas = params.batch.num_reqs * params.num_heads * (params.head_dim / kWideSlice);
+  const bool wide = params.head_dim % kWideSlice == 0 && wide_ctas >= 2 * num_sms() &&
+                    scan_chunks_shared_bytes(params.state_dim, kWideSlice) <=
+                        current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  if (params.state_dim == 256) return launch_tile<T, ScanTile<256, kNarrowSlice>>(params, stream);
   if (params.state_dim == 128)
-    return wide ? launch_tile<T, ScanTile<128, 64>>(params, stream)
-                : launch_tile<T, ScanTile<128, 32>>(params, stream);
-  return wide ? launch_tile<T, ScanTile<64, 64>>(params, stream)
-              : launch_tile<T, ScanTile<64, 32>>(params, stream);
+    return wide ? launch_tile<T, ScanTile<128, kWideSlice>>(params, stream)
+                : launch_tile<T, ScanTile<128, kNarrowSlice>>(params, stream);
+  return wide ? launch_tile<T, ScanTile<64, kWideSlice>>(params, stream)
+              : launch_tile<T, ScanTile<64, kNarrowSlice>>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -5,11 +5,16 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-// Dynamic shared memory that a GPU must have per CTA for each instance of this state_dim.
-constexpr int scan_chunks_max_shared_bytes(int state_dim) { return state_dim == 256 ? 160 << 10 : 99 << 10; }
+// Rows of a head's state per CTA.
+inline constexpr int kWideSlice = 64, kNarrowSlice = 32;
+
+// Shared memory of a CTA: two stages of 64 tokens, two copies of the state in 16 bits, and steps.
+constexpr int scan_chunks_shared_bytes(int state_dim, int slice) {
+  return 2 * (2 * 64 * (slice + 2 * state_dim) + 2 * slice * state_dim) + (3 << 10);
+}
 
 // Scans requests with more than params.max_tokens new tokens. Requires 16-bit elements, params.aligned, a
-// head_dim that is a multiple of 8, a state_dim of 64, 128 or 256, and scan_chunks_max_shared_bytes().
+// head_dim that is a multiple of 8, a state_dim of 64, 128 or 256, and the shared memory of narrow slices.
 void launch_scan_chunks_bf16(const ScanParams& params, void* stream);
 void launch_scan_chunks_f16(const ScanParams& params, void* stream);
 
