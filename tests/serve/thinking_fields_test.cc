@@ -38,13 +38,24 @@ constexpr const char* kLevels =
     "{% if reasoning_effort not in ['low', 'high', 'no_think'] and reasoning_effort is defined %}"
     "{{ raise_exception('unknown level') }}{% endif %}"
     "{% if reasoning_effort == 'high' %}long{% elif reasoning_effort == 'low' %}short{% else %}no{% endif %}";
+constexpr const char* kOtherEffort =
+    "{% if thinking_effort is defined and thinking_effort not in ['low', 'high', 'max'] %}"
+    "{{ raise_exception('unknown') }}{% endif %}Effort: {{ thinking_effort }}";  // Kimi K3
+constexpr const char* kMode =
+    "{% if thinking_mode == 'disabled' %}</think>{% elif thinking_mode == 'enabled' %}<think>{% endif %}";  // MiniMax M3
 constexpr const char* kBudget =
     "{% if thinking_budget is defined %}at most {{ thinking_budget }} tokens{% endif %}";  // Seed-OSS
 
 TEST(ThinkingControls, AreThoseThatATemplateReads) {
-  EXPECT_THAT(controls_of(kHybrid).switches, ElementsAre("enable_thinking"));
-  EXPECT_THAT(controls_of(kOffByDefault).switches, ElementsAre("thinking"));
-  EXPECT_FALSE(controls_of(kHybrid).has_effort);
+  const auto switches_of = [](const std::string& source) {
+    std::vector<std::string> names;
+    for (const ThinkingSwitch& found : controls_of(source).switches) names.push_back(found.name);
+    return names;
+  };
+  EXPECT_THAT(switches_of(kHybrid), ElementsAre("enable_thinking"));
+  EXPECT_THAT(switches_of(kOffByDefault), ElementsAre("thinking"));
+  EXPECT_THAT(switches_of(kMode), ElementsAre("thinking_mode"));
+  EXPECT_EQ(controls_of(kHybrid).effort_variable, "");
   EXPECT_THAT(controls_of(kBudget).budgets, ElementsAre("thinking_budget"));
   EXPECT_THAT(controls_of("{% if enable_thinking %}" + std::string(kBudget) + "{% endif %}").budgets,
               ElementsAre("thinking_budget"));
@@ -54,9 +65,12 @@ TEST(ThinkingControls, AreThoseThatATemplateReads) {
   const ThinkingControls levels = controls_of(kLevels);
   EXPECT_THAT(levels.efforts, ElementsAre("low", "high"));
   EXPECT_EQ(levels.off_effort, "no_think");
+  EXPECT_EQ(levels.effort_variable, "reasoning_effort");
+  EXPECT_EQ(controls_of(kOtherEffort).effort_variable, "thinking_effort");
+  EXPECT_THAT(controls_of(kOtherEffort).efforts, ElementsAre("low", "high", "max"));
   const ThinkingControls none = controls_of("<think>{{ messages[0].reasoning }}");
   EXPECT_THAT(none.switches, IsEmpty());
-  EXPECT_FALSE(none.has_effort);
+  EXPECT_EQ(none.effort_variable, "");
 }
 
 // Reads a chat for a model with this template.
@@ -95,6 +109,11 @@ TEST(ThinkingFields, SetTheSwitchOfTheTemplate) {
                 kHybrid, R"("enable_thinking": true, "chat_template_kwargs": {"enable_thinking": false})"),
             Json({{"enable_thinking", false}}));
   EXPECT_EQ(thinking_variables(kHybrid, R"("thinking": {"type": "auto"})"), Json::object());
+  EXPECT_EQ(thinking_variables(kMode, R"("enable_thinking": true)"), Json({{"thinking_mode", "enabled"}}));
+  EXPECT_EQ(thinking_variables(kMode, R"("reasoning_effort": "none")"),
+            Json({{"thinking_mode", "disabled"}}));
+  EXPECT_EQ(thinking_variables(kOtherEffort, R"("reasoning_effort": "low")"),
+            Json({{"thinking_effort", "low"}}));
 }
 
 TEST(ThinkingFields, RejectLevelsThatTheTemplateDoesNotSupport) {

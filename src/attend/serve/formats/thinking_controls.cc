@@ -12,9 +12,16 @@
 namespace attend::serve {
 namespace {
 
-constexpr const char* kSwitches[] = {"enable_thinking", "thinking", "reasoning"};
+// Variables with their values for on and off, as JSON.
+struct KnownSwitch {
+  const char *name, *on, *off;
+};
+constexpr KnownSwitch kSwitches[] = {{"enable_thinking", "true", "false"},
+                                     {"thinking", "true", "false"},
+                                     {"reasoning", "true", "false"},
+                                     {"thinking_mode", "\"enabled\"", "\"disabled\""}};
 constexpr const char* kBudgets[] = {"thinking_budget", "reasoning_budget"};
-constexpr const char* kEffort = "reasoning_effort";
+constexpr const char* kEfforts[] = {"reasoning_effort", "thinking_effort"};
 constexpr std::string_view kOffLevels[] = {"none", "no_think"};
 constexpr std::string_view kUnknownLevel = "attend-level";
 
@@ -61,25 +68,25 @@ std::set<std::string> quoted_words(const std::string& source) {
 bool is_off(std::string_view level) { return std::ranges::find(kOffLevels, level) != std::end(kOffLevels); }
 
 void find_efforts(const ChatTemplate& chat, const QuestionProbe& probe, const ReasoningFormat* format,
-                  ThinkingControls& found) {
-  const auto unknown = probe.prompt(kEffort, kUnknownLevel);
+                  const char* variable, ThinkingControls& found) {
+  const auto unknown = probe.prompt(variable, kUnknownLevel);
   const bool writes_level = unknown && unknown->find(kUnknownLevel) != std::string::npos;
   // True if the template has a case for the level.
   const auto distinguishes = [&](std::string_view level) {
-    const auto prompt = probe.prompt(kEffort, level);
+    const auto prompt = probe.prompt(variable, level);
     return !writes_level && prompt && prompt != unknown;
   };
   std::vector<std::string> cases;
   for (const std::string& word : quoted_words(chat.source()))
     if (distinguishes(word)) cases.push_back(word);
-  found.has_effort = writes_level || !cases.empty();
-  if (!found.has_effort) return;
+  if (!writes_level && cases.empty()) return;
+  found.effort_variable = variable;
   for (const std::string_view off : kOffLevels)
     if (found.off_effort.empty() && std::ranges::find(cases, off) != cases.end()) found.off_effort = off;
   const bool has_own = format && format->efforts.begin() != format->efforts.end();
   for (const std::string_view level : kEffortLevels) {
     const bool is_known = !has_own || std::ranges::find(format->efforts, level) != format->efforts.end();
-    if (is_known && !is_off(level) && probe.prompt(kEffort, level)) found.efforts.emplace_back(level);
+    if (is_known && !is_off(level) && probe.prompt(variable, level)) found.efforts.emplace_back(level);
   }
   for (const std::string& word : cases)
     if (!has_own && !is_off(word) && std::ranges::find(found.efforts, word) == found.efforts.end())
@@ -91,18 +98,19 @@ void find_efforts(const ChatTemplate& chat, const QuestionProbe& probe, const Re
 ThinkingControls ThinkingControls::find(const ChatTemplate& chat, const ReasoningFormat* format) {
   ThinkingControls found;
   QuestionProbe probe(chat);
-  for (const char* name : kSwitches) {
-    const auto on = probe.prompt(name, true), off = probe.prompt(name, false);
-    if (!on || !off || on == off) continue;
-    found.switches.emplace_back(name);
+  for (const KnownSwitch& known : kSwitches) {
+    const Json on = Json::parse(known.on), off = Json::parse(known.off);
+    const auto with = probe.prompt(known.name, on), without = probe.prompt(known.name, off);
+    if (with && without && with != without) found.switches.push_back({known.name, on, off});
   }
   // Some templates render a budget or an effort only with reasoning.
-  for (const char* name : kSwitches) probe.set(name, true);
+  for (const KnownSwitch& known : kSwitches) probe.set(known.name, Json::parse(known.on));
   for (const char* name : kBudgets) {
     const auto more = probe.prompt(name, 1024), less = probe.prompt(name, 512);
     if (more && less && more != less) found.budgets.emplace_back(name);
   }
-  find_efforts(chat, probe, format, found);
+  for (const char* variable : kEfforts)
+    if (found.effort_variable.empty()) find_efforts(chat, probe, format, variable, found);
   return found;
 }
 

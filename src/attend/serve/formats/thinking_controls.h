@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "attend/serve/formats/reasoning.h"
+#include "attend/serve/json/fields.h"
 #include "attend/text/chat_template/chat_template.h"
 
 namespace attend::serve {
@@ -15,11 +16,17 @@ namespace attend::serve {
 inline constexpr std::string_view kEffortLevels[] = {"none", "minimal", "low", "medium",
                                                      "high", "xhigh",   "max"};
 
+// Variable that switches reasoning, and its values.
+struct ThinkingSwitch {
+  std::string name;
+  Json on, off;
+};
+
 struct ThinkingControls {
-  std::vector<std::string> switches;  // boolean variables
-  std::vector<std::string> budgets;   // variables with a number of tokens
-  bool has_effort = false;            // the template renders reasoning_effort
-  // Levels of reasoning_effort that the template renders, without those that switch reasoning off.
+  std::vector<ThinkingSwitch> switches;
+  std::vector<std::string> budgets;  // variables with a number of tokens
+  std::string effort_variable;       // variable with the level of effort; empty: none
+  // Levels that the template renders, without those that switch reasoning off.
   std::vector<std::string> efforts;
   std::string off_effort;  // level that switches reasoning off; empty: none
 

@@ -11,6 +11,7 @@ namespace {
 // Variables of templates that are not known.
 constexpr const char* kAllSwitches[] = {"enable_thinking", "thinking"};
 constexpr const char* kBudgetVariable = "thinking_budget";
+constexpr const char* kEffortVariable = "reasoning_effort";
 
 void read_thinking_limit(const Fields& fields, const char* key, ThinkingRequest& request) {
   const auto budget = fields.integer(key, -1, INT32_MAX);
@@ -62,7 +63,7 @@ std::string list_levels(const Texts& texts) {
 void check_effort(const ThinkingRequest& request, const ThinkingControls* controls) {
   const std::string& effort = *request.effort;
   std::vector<std::string> known(std::begin(kEffortLevels), std::end(kEffortLevels));
-  if (controls && controls->has_effort) {
+  if (controls && !controls->effort_variable.empty()) {
     known = controls->efforts;
     for (const std::string& off : {std::string("none"), controls->off_effort})
       if (!off.empty() && std::ranges::find(known, off) == known.end()) known.push_back(off);
@@ -74,7 +75,8 @@ void check_effort(const ThinkingRequest& request, const ThinkingControls* contro
 
 void set_switches(bool is_on, const ThinkingControls* controls, Json& variables) {
   if (controls)
-    for (const std::string& name : controls->switches) variables.emplace(name, is_on);
+    for (const ThinkingSwitch& found : controls->switches)
+      variables.emplace(found.name, Json(is_on ? found.on : found.off));
   else
     for (const char* name : kAllSwitches) variables.emplace(name, is_on);
 }
@@ -83,7 +85,7 @@ void set_switches(bool is_on, const ThinkingControls* controls, Json& variables)
 bool switch_off(const ThinkingControls* controls, Json& variables) {
   set_switches(false, controls, variables);
   if (!controls) return true;
-  if (!controls->off_effort.empty()) variables.emplace("reasoning_effort", controls->off_effort);
+  if (!controls->off_effort.empty()) variables.emplace(controls->effort_variable, controls->off_effort);
   return !controls->switches.empty() || !controls->off_effort.empty();
 }
 
@@ -123,9 +125,9 @@ void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Js
     if (!switch_off(controls, variables)) budget = 0;
   } else {
     // A template without levels may have reasoning switched off by default.
-    const bool has_levels = !controls || controls->has_effort;
-    if (request.enabled || (request.effort && !has_levels)) set_switches(true, controls, variables);
-    if (request.effort && has_levels) variables.emplace("reasoning_effort", *request.effort);
+    const std::string variable = controls ? controls->effort_variable : kEffortVariable;
+    if (request.enabled || (request.effort && variable.empty())) set_switches(true, controls, variables);
+    if (request.effort && !variable.empty()) variables.emplace(variable, *request.effort);
     if (budget) set_budget_variables(*budget, controls, variables);
     // A client may set the variable itself.
     if (const auto own = variables.find(kBudgetVariable);
