@@ -117,15 +117,6 @@ PYTHON_CALLS = ("{% for c in m.tool_calls %}{{ c.function.name }}({% for k, v in
 QUOTED = ("{% macro quoted(v) %}{% if v is string %}<escape>{{ v }}<escape>{% elif v is mapping %}{{ '{' }}{% for k, w in v.items() %}"
           "{{ k }}:{{ quoted(w) }}{% if not loop.last %},{% endif %}{% endfor %}{{ '}' }}{% elif v is iterable %}[{% for w in v %}"
           "{{ quoted(w) }}{% if not loop.last %},{% endif %}{% endfor %}]{% else %}{{ v | tojson }}{% endif %}{% endmacro %}")
-K3_TYPE = ("{{ 'string' if v is string else 'boolean' if v is boolean else 'number' if v is number else 'null' if v is none "
-           "else 'object' if v is mapping else 'array' }}")
-K3 = own(tag_calls("<|open|>tools<|sep|>", "<|open|>call tool=\"", "\" index=\"{{ loop.index }}\"<|sep|>",
-                   f"<|open|>argument key=\"{{{{ k }}}}\" type=\"{K3_TYPE}\"<|sep|>{{{{ t }}}}<|close|>argument<|sep|>",
-                   "<|close|>call<|sep|>", "", "<|close|>tools<|sep|>"),
-         "{% if m.reasoning_content %}<|open|>think<|sep|>{{ m.reasoning_content }}<|close|>think<|sep|>{% endif %}"
-         ).replace("{{ m.content or '' }}", "{% if m.role != 'assistant' %}{{ m.content }}{% elif m.content %}<|open|>response<|sep|>"
-                   "{{ m.content }}<|close|>response<|sep|>{% endif %}").replace(
-                       "{{ eos_token }}", "<|close|>message<|sep|>{{ eos_token }}")
 THINK = "{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}"
 
 
@@ -185,8 +176,8 @@ SPECS = {
         "</ifm|tool_call>\n", "", "</ifm|tool_calls>")), closers=("</ifm|tool_calls>", "</ifm|tool_call>"), openers=("<ifm|tool_calls>\n",), mention="<ifm|tool_calls>"),
     "kimi_k2": Spec("moonshotai-Kimi-K2.jinja", ("<|im_end|>",), literals=True,
                     closers=("<|tool_calls_section_end|>", "<|tool_call_end|>"), openers=("<|tool_calls_section_begin|>",), mention="<|tool_calls_section_begin|>"),
-    "kimi_k3": Spec(K3, ("<|close|>message<|sep|>",), "kimi_k3", thought_calls=False, closers=("<|close|>tools<|sep|>", "<|close|>call<|sep|>"),
-                    openers=("<|open|>tools<|sep|>",), mention="<|open|>tools<|sep|>"),
+    "kimi_k3": Spec("Kimi-K3.jinja", ("<|close|>message<|sep|><|end_of_msg|>",), "kimi_k3", thought_calls=False,
+                    closers=("<|close|>tools<|sep|>", "<|close|>call<|sep|>"), openers=("<|open|>tools<|sep|>",), mention="<|open|>tools<|sep|>"),
     "minimax-m2": Spec("MiniMax-M2.jinja", ("[e~[\n",), "minimax_m2", closers=("\n</minimax:tool_call>", "</invoke>"), mention="<minimax:tool_call>"),
     "dots": Spec(own(tag_calls("\n<dots_function_call>\n", "<invoke name=\"", "\">\n", "<parameter name=\"{{ k }}\">{{ t }}</parameter>\n", "</invoke>\n", "",
                                "</dots_function_call>")), closers=("</dots_function_call>", "</invoke>"), mention="<dots_function_call>"),
@@ -279,7 +270,7 @@ class Recorder:
         if common < len(prompt) and open_at >= 0 and not re.search(r"[>\]]", full[open_at:common]): common = open_at
         text = full[common:]
         for end in (END, *self.spec.ends): text = text.removesuffix(end)
-        inside = prompt[:common].rstrip().endswith(("<think>", "<think:opensource>"))
+        inside = prompt[:common].rstrip().endswith(("<think>", "<think:opensource>", "<|open|>think<|sep|>"))
         return text, inside
 
     def cut_closers(self, rng, text, calls):

@@ -461,6 +461,12 @@ TEST(ToolFormats, ReadOtherFormsOfArguments) {
           .calls[0]
           .second,
       "{\"city\": \"A\"}");
+  EXPECT_EQ(
+      read(
+          "kimi_k3",
+          "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>json "
+          "type=\"object\"<|sep|>{\"days\": 2}<|close|>json<|sep|><|close|>call<|sep|><|close|>tools<|sep|>"),
+      (Answer{.text = "", .reasoning = "", .calls = {{"get_weather", "{\"days\": 2}"}}}));
   const std::string raw = "<function name=\"get_weather\"><param name=\"city\"><![CDATA[</param>]]></param>";
   EXPECT_EQ(read("minicpm5", raw + "</function>").calls[0].second, "{\"city\": \"</param>\"}");
   EXPECT_EQ(read("minicpm5", raw.substr(0, raw.size() - 11)).calls[0].second, "{\"city\": \"</param>\"}");

@@ -269,10 +269,19 @@ bool CallParser::read_arguments(AnswerParts& parts) {
 // Text between parameters is skipped. A value without its closing marker ends where the next element begins.
 bool CallParser::read_tags(AnswerParts& parts) {
   const ToolFormat::Tags& tags = format_.tags;
-  // A model may write the arguments as JSON.
-  if (num_parameters_ == 0 && trim_front(pending_).starts_with('{')) {
-    place_ = Place::kArguments;
-    return true;
+  // A model may write the arguments as JSON, after markers that are skipped.
+  if (num_parameters_ == 0) {
+    const std::string_view start = trim_front(pending_);
+    if (start.starts_with('{')) {
+      place_ = Place::kArguments;
+      return true;
+    }
+    for (const std::string_view marker : format_.skipped) {
+      if (may_become(start, marker)) return false;
+      if (!start.starts_with(marker)) continue;
+      pending_ = std::string(start.substr(marker.size()));
+      return true;
+    }
   }
   const std::string_view text = pending_;
   const Found next = find_first(text, {tags.key_open, format_.call_close, format_.close});

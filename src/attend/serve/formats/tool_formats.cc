@@ -297,6 +297,7 @@ constexpr ToolFormat kToolFormats[] = {
                  .end = "<|close|>call<|sep|>",
                  .after = "<|close|>tools<|sep|>"},
      .opens = {"<|open|>tools<|sep|>", "<|open|>call tool=\""},
+     .skipped = {"<|open|>json type=\"object\"<|sep|>", "<|close|>json<|sep|>"},
      .close = "<|close|>tools<|sep|>",
      .name_open = "<|open|>call tool=\"",
      .name_close = "<|sep|>",
