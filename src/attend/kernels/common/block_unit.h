@@ -23,14 +23,17 @@ struct BlockUnit {
   float scales[2], minima[2];
 };
 
-// Converts a finite f16. Subtracts the difference of the exponent biases by a multiplication, which also
-// normalizes subnormal numbers.
-inline float finite_half(const uint8_t* p) {
-  uint16_t half;
-  std::memcpy(&half, p, sizeof half);
-  const float magnitude = std::bit_cast<float>((half & 0x7fffu) << 13) * 0x1p112f;
-  return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (half & 0x8000u) << 16);
-}
+// Conversion of f16 scales, which are finite. Instruction sets have others.
+struct FiniteHalf {
+  // Subtracts the difference of the exponent biases by a multiplication, which also normalizes subnormal
+  // numbers.
+  static float load(const uint8_t* p) {
+    uint16_t half;
+    std::memcpy(&half, p, sizeof half);
+    const float magnitude = std::bit_cast<float>((half & 0x7fffu) << 13) * 0x1p112f;
+    return std::bit_cast<float>(std::bit_cast<uint32_t>(magnitude) | (half & 0x8000u) << 16);
+  }
+};
 
 inline void set_scales(BlockUnit& unit, float scale, float minimum = 0.0f) {
   unit.scales[0] = unit.scales[1] = scale;
@@ -106,28 +109,28 @@ inline float half_power_of_two(uint8_t exponent) {
 }
 
 // Decodes unit `u` of a block.
-template <BlockFormat kFormat>
+template <BlockFormat kFormat, class Half>
 void decode_unit(const uint8_t* block, [[maybe_unused]] int u, BlockUnit& unit) {
   // Position in blocks of two halves with four units each.
   [[maybe_unused]] const int half = u / 4, quarter = u % 4;
   if constexpr (kFormat == BlockFormat::kQ4_0) {
     set_codes<8>(unit, [&](int i) { return nibbles(block + 2, i); });
-    set_scales(unit, finite_half(block));
+    set_scales(unit, Half::load(block));
   } else if constexpr (kFormat == BlockFormat::kQ4_1) {
     set_codes(unit, [&](int i) { return nibbles(block + 4, i); });
-    set_scales(unit, finite_half(block), -finite_half(block + 2));
+    set_scales(unit, Half::load(block), -Half::load(block + 2));
   } else if constexpr (kFormat == BlockFormat::kQ5_0) {
     set_codes<16>(unit, [&](int i) { return nibbles(block + 6, i) | fifth_bits(block + 2 + 2 * i); });
-    set_scales(unit, finite_half(block));
+    set_scales(unit, Half::load(block));
   } else if constexpr (kFormat == BlockFormat::kQ5_1) {
     set_codes(unit, [&](int i) { return nibbles(block + 8, i) | fifth_bits(block + 4 + 2 * i); });
-    set_scales(unit, finite_half(block), -finite_half(block + 2));
+    set_scales(unit, Half::load(block), -Half::load(block + 2));
   } else if constexpr (kFormat == BlockFormat::kQ8_0) {
     std::memcpy(unit.codes, block + 2, kUnitElements);
-    set_scales(unit, finite_half(block));
+    set_scales(unit, Half::load(block));
   } else if constexpr (kFormat == BlockFormat::kQ2K) {
     const uint8_t *const scales = block, *const codes = block + 16 + 32 * half;
-    const float scale = finite_half(block + 80), minimum = finite_half(block + 82);
+    const float scale = Half::load(block + 80), minimum = Half::load(block + 82);
     set_codes(unit, [&](int i) { return load_codes(codes + 16 * i) >> (2 * quarter) & 3 * kOnes; });
     for (int i = 0; i < 2; ++i) {
       const uint8_t packed = scales[2 * u + i];
@@ -136,7 +139,7 @@ void decode_unit(const uint8_t* block, [[maybe_unused]] int u, BlockUnit& unit) 
     }
   } else if constexpr (kFormat == BlockFormat::kQ3K) {
     const uint8_t *const high = block, *const codes = block + 32 + 32 * half, *const scales = block + 96;
-    const float scale = finite_half(block + 108);
+    const float scale = Half::load(block + 108);
     set_codes<4>(unit, [&](int i) {
       return (load_codes(codes + 16 * i) >> (2 * quarter) & 3 * kOnes) |
              (load_codes(high + 16 * i) >> u & kOnes) << 2;
@@ -155,10 +158,10 @@ void decode_unit(const uint8_t* block, [[maybe_unused]] int u, BlockUnit& unit) 
       const Codes low = load_codes(codes + 16 * i) >> (4 * (u % 2)) & 15 * kOnes;
       return kFiveBits ? low | (load_codes(high + 16 * i) >> u & kOnes) << 4 : low;
     });
-    set_packed_scales(unit, block + 4, u, finite_half(block), finite_half(block + 2));
+    set_packed_scales(unit, block + 4, u, Half::load(block), Half::load(block + 2));
   } else if constexpr (kFormat == BlockFormat::kQ6K) {
     const uint8_t *const low = block + 64 * half + 32 * (quarter % 2), *const high = block + 128 + 32 * half;
-    const float scale = finite_half(block + 208);
+    const float scale = Half::load(block + 208);
     set_codes<32>(unit, [&](int i) {
       return (load_codes(low + 16 * i) >> (4 * (quarter / 2)) & 15 * kOnes) |
              (load_codes(high + 16 * i) >> (2 * quarter) & 3 * kOnes) << 4;
@@ -169,13 +172,13 @@ void decode_unit(const uint8_t* block, [[maybe_unused]] int u, BlockUnit& unit) 
     }
   } else if constexpr (kFormat == BlockFormat::kIq4Nl) {
     set_codes(unit, [&](int i) { return nibbles(block + 2, i); });
-    set_scales(unit, finite_half(block));
+    set_scales(unit, Half::load(block));
   } else if constexpr (kFormat == BlockFormat::kIq4Xs) {
     uint16_t high;
     std::memcpy(&high, block + 2, sizeof high);
     const int code = (block[4 + u / 2] >> (4 * (u % 2)) & 15) | (high >> (2 * u) & 3) << 4;
     set_codes(unit, [&](int i) { return nibbles(block + 8 + 16 * u, i); });
-    set_scales(unit, finite_half(block) * static_cast<float>(code - 32));
+    set_scales(unit, Half::load(block) * static_cast<float>(code - 32));
   } else {
     static_assert(kFormat == BlockFormat::kMxFp4);
     set_codes(unit, [&](int i) { return nibbles(block + 1, i); });
@@ -184,11 +187,12 @@ void decode_unit(const uint8_t* block, [[maybe_unused]] int u, BlockUnit& unit) 
 }
 
 // Decodes unit `unit_idx` of a row of blocks.
-template <BlockFormat kFormat>
+template <BlockFormat kFormat, class Half>
 void decode_row_unit(const uint8_t* row, int64_t unit_idx, BlockUnit& unit) {
   constexpr BlockLayout kLayout = block_layout(kFormat);
   constexpr int kUnits = kLayout.elements / kUnitElements;
-  decode_unit<kFormat>(row + unit_idx / kUnits * kLayout.bytes, static_cast<int>(unit_idx % kUnits), unit);
+  decode_unit<kFormat, Half>(row + unit_idx / kUnits * kLayout.bytes, static_cast<int>(unit_idx % kUnits),
+                             unit);
 }
 
 // Decodes `num_units` units of a row of blocks, from `first_unit`.

@@ -19,7 +19,7 @@ struct ElementDecoder {
   static void run(const uint8_t* row, int64_t first_unit, int num_units, float* to) {
     BlockUnit unit;
     for (int u = 0; u < num_units; ++u, to += kUnitElements) {
-      decode_row_unit<kFormat>(row, first_unit + u, unit);
+      decode_row_unit<kFormat, FiniteHalf>(row, first_unit + u, unit);
       for (int i = 0; i < kUnitElements; ++i) {
         float code = unit.codes[i];
         if constexpr (kTable<kFormat> != nullptr) code = kTable<kFormat>[unit.codes[i]];

@@ -19,7 +19,7 @@ struct VectorDecoder {
     static void run(const uint8_t* row, int64_t first_unit, int num_units, float* to) {
       BlockUnit unit;
       for (int u = 0; u < num_units; ++u, to += kUnitElements) {
-        decode_row_unit<kFormat>(row, first_unit + u, unit);
+        decode_row_unit<kFormat, HalfValue<S>>(row, first_unit + u, unit);
         for (int i = 0; i < kUnitElements; i += S::kLanes) {
           const int half = i / kHalfUnit;
           S::store(to + i, S::sub(S::mul(load_codes(unit.codes + i), S::set1(unit.scales[half])),

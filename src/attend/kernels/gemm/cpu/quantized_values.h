@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "attend/kernels/common/block_unit.h"
 #include "attend/tensor/dtype.h"
 
 namespace attend::kernels::cpu {
@@ -51,6 +52,10 @@ struct Int8Values {
     return S::load(values);
   }
 };
+
+// Loads a finite f16 as f32.
+template <class S>
+struct HalfValue : FiniteHalf {};
 
 // Loads kLanes entries of a table of 16 values, by their indices.
 template <class S>

@@ -31,6 +31,15 @@ struct Int8Values<Avx2> {
 };
 
 template <>
+struct HalfValue<Avx2> {
+  static float load(const uint8_t* p) {
+    uint16_t half;
+    std::memcpy(&half, p, sizeof half);
+    return _cvtsh_ss(half);
+  }
+};
+
+template <>
 struct TableValues<Avx2> {
   static __m256 load(const int8_t* indices, const float* table) {
     const __m256i wide = _mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(indices)));

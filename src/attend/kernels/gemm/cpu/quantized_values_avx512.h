@@ -29,6 +29,15 @@ struct Int8Values<Avx512> {
 };
 
 template <>
+struct HalfValue<Avx512> {
+  static float load(const uint8_t* p) {
+    uint16_t half;
+    std::memcpy(&half, p, sizeof half);
+    return _cvtsh_ss(half);
+  }
+};
+
+template <>
 struct TableValues<Avx512> {
   static __m512 load(const int8_t* indices, const float* table) {
     const __m512i wide = _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(indices)));
