@@ -196,7 +196,7 @@ class RequestStream:
 class Engine:
     """A model on its own thread, for callers on any thread and in any event loop.
 
-    model    a Hugging Face model directory, or the name of a model in the Hugging Face cache, such as "Qwen/Qwen3-0.6B"
+    model    a Hugging Face model directory, a GGUF file, or the name of a model in the Hugging Face cache ("Qwen/Qwen3-0.6B")
     options  options of `attend serve`, with _ instead of -: device ("auto", "cpu", "cuda:1"), dtype, kv_cache_dtype,
              load_format, attention_backend, prefill_attention_backend, decode_attention_backend, page_size, context_length
              (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -566,6 +567,71 @@ TEST(GgufModel, AppliesFactorsOfRotaryFrequencies) {
                        const json&) { file.tensor("rope_freqs.weight", {16}, kF32, raw_bytes(factors)); },
        .permutes_qk = true},
       {{kF32}}, 2e-5f);
+}
+
+// Bytes of a float32 tensor: each `step`-th column from `first`, with the last two dimensions transposed or
+// not.
+std::string last_dim_bytes(const Tensor& tensor, int64_t first, int64_t step, bool transposes) {
+  const int64_t columns = tensor.shape(tensor.view().rank - 1);
+  const int64_t rows = transposes ? tensor.shape(tensor.view().rank - 2) : 1;
+  const int64_t matrices = tensor.view().num_elements() / rows / columns;
+  std::string bytes;
+  for (int64_t matrix = 0; matrix < matrices; ++matrix)
+    for (int64_t column = first; column < columns; column += step)
+      for (int64_t row = 0; row < rows; ++row)
+        bytes += GgufBytes::raw(tensor.as<const float>()[(matrix * rows + row) * columns + column]);
+  return bytes;
+}
+
+// In Hugging Face's files, the experts of gpt-oss share a tensor with alternating columns of gate and up.
+TEST(GgufModel, MatchesGptOssWithSeparateGateAndUp) {
+  const std::filesystem::path golden = ATTEND_SOURCE_DIR "/tests/goldens/gpt-oss-sinks-window";
+  json config = json::parse(std::ifstream(golden / "config.json"));
+  config.erase("swiglu_limit");  // not in the metadata of GGUF files
+  const TempDir dir;
+  dir.write("config.json", config.dump());
+  std::filesystem::copy_file(golden / "model.safetensors", dir.path() / "model.safetensors");
+  const Architecture gpt_oss{.name = "gpt-oss",
+                             .hf = "GptOssForCausalLM",
+                             .fields = json::object(),
+                             .metadata =
+                                 [](GgufBytes& file, const json& fields) {
+                                   const json& rope = fields["rope_scaling"];
+                                   file.add("gpt-oss.attention.sliding_window", uint32_t{16});
+                                   file.add("gpt-oss.rope.scaling.type", "yarn");
+                                   file.add("gpt-oss.rope.scaling.factor", rope["factor"].get<float>());
+                                   file.add("gpt-oss.rope.scaling.original_context_length", uint32_t{32});
+                                 },
+                             .names = {{"mlp.router", "ffn_gate_inp"},
+                                       {"post_attention_layernorm", "post_attention_norm"},
+                                       {"self_attn.sinks", "attn_sinks.weight"}}};
+  GgufBytes file = gguf_metadata(gpt_oss, config);
+  const auto tensors = open_checkpoint(dir.path())->open_tensors();
+  for (const std::string& name : tensors->names()) {
+    const Tensor tensor = tensors->tensor(name);
+    const size_t experts = name.find("mlp.experts.");
+    std::vector<uint64_t> extents;
+    for (int dim = tensor.view().rank - 1; dim >= 0; --dim)
+      extents.push_back(static_cast<uint64_t>(tensor.shape(dim)));
+    if (experts == std::string::npos) {
+      file.tensor(gguf_name(gpt_oss, name), extents, kF32, last_dim_bytes(tensor, 0, 1, false));
+      continue;
+    }
+    const std::string layer = gguf_name(gpt_oss, name.substr(0, experts));
+    const bool is_bias = name.ends_with("_bias"), is_down = name.find("down_proj") != std::string::npos;
+    const std::string ending = is_bias ? "_exps.bias" : "_exps.weight";
+    if (!is_bias) std::swap(extents[0], extents[1]);
+    if (is_down) {
+      file.tensor(layer + "ffn_down" + ending, extents, kF32, last_dim_bytes(tensor, 0, 1, !is_bias));
+      continue;
+    }
+    extents[is_bias ? 0 : 1] /= 2;
+    file.tensor(layer + "ffn_gate" + ending, extents, kF32, last_dim_bytes(tensor, 0, 2, !is_bias));
+    file.tensor(layer + "ffn_up" + ending, extents, kF32, last_dim_bytes(tensor, 1, 2, !is_bias));
+  }
+  const Tensor expected = logits(dir.path()), got = logits(dir.write("model.gguf", file.bytes()));
+  for (int64_t i = 0; i < got.view().num_elements(); ++i)
+    ASSERT_EQ(got.as<const float>()[i], expected.as<const float>()[i]) << i;
 }
 
 TEST(GgufModel, RejectsUnknownArchitecturesAndTypes) {

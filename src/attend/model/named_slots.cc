@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "attend/base/error.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/weights/check_tensors.h"
 #include "attend/model/weights/quantized/quantized_tensor.h"
@@ -20,13 +21,19 @@ bool has_weight(const CheckpointTensors& files, std::string stem) {
 
 // Sets the names of parts to those in the files. Tools that quantize each expert write one tensor per expert,
 // also for models with one tensor for all experts.
-void name_parts(std::vector<WeightSlot>& slots, WeightPrefixes prefixes, const CheckpointTensors& files) {
+void name_parts(std::vector<WeightSlot>& slots, WeightPrefixes prefixes, const CheckpointTensors& files,
+                const Device& device) {
   for (WeightSlot& slot : slots)
     for (std::vector<WeightPart>* const parts : {&slot.parts, &slot.parts_per_expert})
       for (WeightPart& part : *parts) part.name = stored_name(part.name, prefixes);
   for (WeightSlot& slot : slots) {
-    const auto is_there = [&](const WeightPart& part) { return has_weight(files, part.name); };
+    const auto is_there = [&](const WeightPart& part) {
+      return slot.columns > 0 ? has_weight(files, part.name) : files.contains(part.name);
+    };
     if (std::ranges::none_of(slot.parts_per_expert, is_there)) continue;
+    if (slot.alternates && device.type == DeviceType::kCuda)
+      fail(ErrorCode::kUnsupported, files.path().string(), ": tensor \"", slot.parts_per_expert[0].name,
+           "\": a GPU requires alternating rows of gate and up in one tensor, \"", slot.parts[0].name, "\"");
     slot.parts = std::move(slot.parts_per_expert);
     slot.layout = StoredLayout::kRows;
   }
@@ -54,7 +61,7 @@ NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placeme
   const bool own_head = !spec.tie_word_embeddings || (files != nullptr && has_weight(*files, head));
   NamedSlots named{.model = make_model(spec, placement, own_head), .slots = {}, .prefixes = prefixes};
   named.slots = named.model->weight_slots();
-  if (files != nullptr) name_parts(named.slots, prefixes, *files);
+  if (files != nullptr) name_parts(named.slots, prefixes, *files, placement.device);
   for (WeightSlot& slot : named.slots) slot = shard(std::move(slot), rank, num_ranks);
   if (files != nullptr) find_quantized_tensors(named.slots, spec.quantization, *files);
   return named;

@@ -26,6 +26,7 @@ constexpr GgufTensorName kLayerNames[] = {
     {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},
     {"attn_qkv", "self_attn.qkv_proj"},
+    {"attn_sinks.weight", "self_attn.sinks"},
     {"attn_output", "self_attn.o_proj"},
     {"attn_q_norm", "self_attn.q_norm"},
     {"attn_k_norm", "self_attn.k_norm"},
@@ -53,6 +54,7 @@ constexpr GgufTensorName kLayerNames[] = {
 
 constexpr GgufTensorName kGemma2Names[] = {{"ffn_norm", "pre_feedforward_layernorm"}};
 constexpr GgufTensorName kFusedMlpNames[] = {{"ffn_up", "mlp.gate_up_proj"}};
+constexpr GgufTensorName kGptOssNames[] = {{"ffn_gate_inp", "mlp.router"}};
 constexpr GgufTensorName kGlm4Names[] = {{"ffn_up", "mlp.gate_up_proj"},
                                          {"post_attention_norm", "post_self_attn_layernorm"},
                                          {"post_ffw_norm", "post_mlp_layernorm"}};
@@ -206,6 +208,15 @@ void add_deepseek2_fields(const GgufModelMetadata& metadata, Json& config) {
   }
 }
 
+// Windows in every other layer, from the first one on. Frequencies of YaRN are not truncated to integers.
+void add_gpt_oss_fields(const GgufModelMetadata& metadata, Json& config) {
+  config["attention_bias"] = metadata.file().find_tensor("blk.0.attn_q.bias") != nullptr;
+  if (const auto size = metadata.find_integer("expert_feed_forward_length"))
+    config["intermediate_size"] = *size;
+  if (config.contains("rope_scaling")) config["rope_scaling"]["truncate"] = false;
+  set_sliding_layers(config, 2);
+}
+
 constexpr GgufArchitecture kArchitectures[] = {
     {.name = "deepseek2",
      .hf = "DeepseekV2ForCausalLM",
@@ -229,6 +240,11 @@ constexpr GgufArchitecture kArchitectures[] = {
      .prefers_bf16 = true,
      .add_fields = add_gemma3_fields},
     {.name = "glm4", .hf = "Glm4ForCausalLM", .names = kGlm4Names, .add_fields = add_glm4_fields},
+    {.name = "gpt-oss",
+     .hf = "GptOssForCausalLM",
+     .names = kGptOssNames,
+     .prefers_bf16 = true,
+     .add_fields = add_gpt_oss_fields},
     {.name = "granite",
      .hf = "GraniteForCausalLM",
      .interleaves_rope = true,

@@ -36,7 +36,7 @@ void add_entries(const GgufArchitecture& architecture, const GgufTensorInfo& ten
   if (name.empty()) return;
   std::vector<int64_t> shape = tensor.shape;
   const size_t star = name.find('*');
-  if (star == std::string::npos || shape.size() != 3) {
+  if (star == std::string::npos || shape.size() < 2) {
     if (name.ends_with(kConvolution) && shape.size() == 2) shape.insert(shape.begin() + 1, 1);
     entries.push_back(make_entry(name, tensor, std::move(shape), tensor.begin, tensor.end));
     return;

@@ -110,6 +110,8 @@ std::vector<int64_t> gguf_end_tokens(const GgufFile& file) {
   // Ends of turns that older files do not list.
   constexpr std::string_view kEnds[] = {"<|eot_id|>",      "<|im_end|>", "<|end|>",         "<end_of_turn>",
                                         "<|end_of_turn|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>"};
+  // Ends of turns of gpt-oss, whose <|end|> is the end of a message within a turn.
+  constexpr std::string_view kReturn = "<|return|>", kCall = "<|call|>", kEnd = "<|end|>";
   constexpr int64_t kControl = 3;
   std::vector<int64_t> ends;
   const auto add = [&](int64_t id) {
@@ -122,9 +124,14 @@ std::vector<int64_t> gguf_end_tokens(const GgufFile& file) {
   const auto* const tokens = file.find_texts("tokenizer.ggml.tokens");
   const auto types = file.find_integers("tokenizer.ggml.token_type");
   if (tokens == nullptr || !types || types->size() != tokens->size()) return ends;
-  for (size_t id = 0; id < tokens->size(); ++id)
-    if ((*types)[id] == kControl && std::ranges::find(kEnds, (*tokens)[id]) != std::end(kEnds))
-      add(static_cast<int64_t>(id));
+  const bool returns = std::ranges::find(*tokens, kReturn) != tokens->end();
+  for (size_t id = 0; id < tokens->size(); ++id) {
+    const std::string_view token = (*tokens)[id];
+    const bool is_known = std::ranges::find(kEnds, token) != std::end(kEnds);
+    const bool ends_turn =
+        returns ? token == kReturn || token == kCall || (is_known && token != kEnd) : is_known;
+    if ((*types)[id] == kControl && ends_turn) add(static_cast<int64_t>(id));
+  }
   return ends;
 }
 

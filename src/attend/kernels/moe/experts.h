@@ -98,7 +98,7 @@ struct MoeShape {
 enum class ExpertActivation : uint8_t {
   kSilu,           // silu(gate) * up. The rows of gate_up are all gate rows, then all up rows.
   kClampedSwiglu,  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit, up in [-limit, limit]. Rows
-                   // of gate and up alternate (gpt-oss).
+                   // of gate and up alternate (gpt-oss), or are separate linears. The latter: CPUs only.
   kRelu2,          // max(up, 0)^2, without a gate: gate_up has the up rows only (NemotronH)
 };
 struct ExpertGate {

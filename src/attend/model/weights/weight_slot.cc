@@ -172,13 +172,14 @@ void SlotWriter::linear(std::initializer_list<Part> parts, Inputs inputs, bool b
 }
 
 std::vector<WeightPart> SlotWriter::parts_per_expert(const Experts& experts,
-                                                     std::initializer_list<Part> parts) const {
+                                                     std::initializer_list<Part> parts,
+                                                     std::string_view kind) const {
   std::vector<WeightPart> all;
   const std::string name = std::string(experts.name) + ".";
   for (int expert = 0; expert < experts.num_experts; ++expert)
     for (const Part& part : parts)
-      all.push_back(slot_part(
-          tensor_name(name + std::to_string(expert) + "." + std::string(part.name), ".weight"), part));
+      all.push_back(
+          slot_part(tensor_name(name + std::to_string(expert) + "." + std::string(part.name), kind), part));
   return all;
 }
 
@@ -205,18 +206,19 @@ void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Par
     }
   set_tensor_rows(weights);
   set_tensor_rows(biases);
-  slots_.push_back(
-      {.parts = std::move(weights),
-       .parts_per_expert = bias ? std::vector<WeightPart>{} : parts_per_expert(experts, expert_parts),
-       .columns = in_features,
-       .use = WeightUse::kLinear,
-       .shard = shard,
-       .layout = layout,
-       .num_experts = experts.num_experts,
-       .experts_per_token = experts.per_token,
-       .place = set_linears(into)});
+  slots_.push_back({.parts = std::move(weights),
+                    .parts_per_expert = parts_per_expert(experts, expert_parts),
+                    .alternates = expert_parts.size() > parts.size(),
+                    .columns = in_features,
+                    .use = WeightUse::kLinear,
+                    .shard = shard,
+                    .layout = layout,
+                    .num_experts = experts.num_experts,
+                    .experts_per_token = experts.per_token,
+                    .place = set_linears(into)});
   if (!bias) return;
   slots_.push_back({.parts = std::move(biases),
+                    .parts_per_expert = parts_per_expert(experts, expert_parts, ".bias"),
                     .use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone,
                     .layout = StoredLayout::kExpertRows,

@@ -61,6 +61,8 @@ struct WeightSlot {
   std::vector<WeightPart> parts = {};
   // Alternative parts for files with one tensor per expert instead of one for all. Empty: no alternative.
   std::vector<WeightPart> parts_per_expert = {};
+  // Rows of gate and up alternate in `parts`, and are separate in `parts_per_expert`.
+  bool alternates = false;
   int64_t columns = 0;  // 0: vector
   // Index of the slot's first column in the tensors, and columns of the tensors. 0: same as the slot.
   int64_t first_column = 0, tensor_columns = 0;
@@ -158,7 +160,8 @@ class SlotWriter {
                      StoredLayout layout = StoredLayout::kExpertColumns);
 
  private:
-  std::vector<WeightPart> parts_per_expert(const Experts& experts, std::initializer_list<Part> parts) const;
+  std::vector<WeightPart> parts_per_expert(const Experts& experts, std::initializer_list<Part> parts,
+                                           std::string_view kind = ".weight") const;
   std::string tensor_name(std::string_view name, std::string_view kind) const {
     return prefix_ + std::string(name) + std::string(kind);
   }
