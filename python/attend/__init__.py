@@ -1,8 +1,10 @@
 """LLM inference and its kernels: models on attend's engine, and kernels on tensors of torch, numpy, jax, or any library
 with DLPack.
 
-LLM, SamplingParams, StructuredOutputsParams   a model that completes prompts and answers conversations
+LLM, SamplingParams, StructuredOutputsParams   a model that completes prompts and answers conversations, or returns
+                  vectors and scores
 Engine            a model on its own thread, for many callers: streams, asyncio
+Embedder          a model that returns vectors, scores or classes
 attention, mla    attention over paged or contiguous K/V
 store_kv, store_mla, merge
 backends          capability records of attend's backends
@@ -32,9 +34,20 @@ from ._attend import (
     version,
 )
 from ._import_hooks import on_import as _import_hooks
+from .embedder import Embedder
 from .engine import Engine, RequestStream
 from .llm import LLM
-from .outputs import CompletionOutput, Logprob, RequestOutput
+from .outputs import (
+    ClassificationOutput,
+    ClassificationRequestOutput,
+    CompletionOutput,
+    EmbeddingOutput,
+    EmbeddingRequestOutput,
+    Logprob,
+    RequestOutput,
+    ScoringOutput,
+    ScoringRequestOutput,
+)
 from .sampling_params import SamplingParams
 from .structured_outputs import StructuredOutputsParams
 
@@ -58,7 +71,12 @@ _import_hooks("torch._dynamo", _register_operators)
 
 __version__ = version()
 __all__ = [
+    "ClassificationOutput",
+    "ClassificationRequestOutput",
     "CompletionOutput",
+    "Embedder",
+    "EmbeddingOutput",
+    "EmbeddingRequestOutput",
     "Engine",
     "Error",
     "InvalidArgument",
@@ -67,6 +85,8 @@ __all__ = [
     "RequestOutput",
     "RequestStream",
     "SamplingParams",
+    "ScoringOutput",
+    "ScoringRequestOutput",
     "StructuredOutputsParams",
     "attention",
     "backends",

@@ -1,20 +1,32 @@
-"""A model and its completions, with the interface of vLLM and SGLang."""
+"""A model and its completions, vectors or scores, with the interface of vLLM and SGLang."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, Sequence
 
-from ._attend import Error
+from ._attend import Error, find_model, generates
 from ._rejection import rejection
+from .embedder import Embedder, PoolingPrompt
 from .engine import Engine, Prompt, RequestStream, Sampling
-from .outputs import RequestOutput
+from .outputs import ClassificationRequestOutput, EmbeddingRequestOutput, RequestOutput, ScoringRequestOutput
 
 Messages = Sequence["dict[str, Any]"]
 
 
+# vLLM's arguments that choose between generation and pooling, with the values that choose pooling.
+_POOLING = {
+    "runner": {"pooling"},
+    "convert": {"embed", "classify", "reward"},
+    "task": {"embed", "embedding", "encode", "score", "classify", "reward"},
+}
+_NEUTRAL = {"runner": {"auto", "generate"}, "convert": {"auto", "none"}, "task": {"auto", "generate"}}
+
+
 class LLM:
-    """A model that completes prompts and answers conversations; arguments are those of attend.Engine.
+    """A model that completes prompts and answers conversations, or one that returns vectors and scores; arguments are
+    those of attend.Engine or attend.Embedder. runner="pooling" selects vectors of a model that could also generate, and
+    convert="classify" a language model that answers yes or no (Qwen3-Reranker); vLLM's task is accepted as well.
 
     llm = attend.LLM("models/attend-tiny")
     for output in llm.generate(["recall: sun=42, river=17; river="], attend.SamplingParams(temperature=0)):
@@ -22,7 +34,59 @@ class LLM:
     """
 
     def __init__(self, model: str | os.PathLike[str], **options: Any) -> None:
-        self.engine = Engine(model, **options)
+        convert = options.get("convert")
+        if _pools(model, options):
+            reranker = {"is_reranker": True} if convert == "classify" and generates(find_model(os.fspath(model))) else {}
+            self._embedder: Embedder | None = Embedder(model, **options, **reranker)
+            self._engine: Engine | None = None
+        else:
+            self._embedder, self._engine = None, Engine(model, **options)
+
+    @property
+    def engine(self) -> Engine:
+        if self._engine is None:
+            raise rejection("unsupported", "the model returns vectors or scores, not text; expected embed, score or classify")
+        return self._engine
+
+    @property
+    def embedder(self) -> Embedder:
+        if self._embedder is None:
+            raise rejection("unsupported", 'the model generates text; for its vectors, expected LLM(..., runner="pooling")')
+        return self._embedder
+
+    def embed(
+        self,
+        prompts: PoolingPrompt | Sequence[PoolingPrompt],
+        *,
+        dimensions: int | None = None,
+        truncate_prompt_tokens: int | None = None,
+    ) -> list[EmbeddingRequestOutput]:
+        """Returns the vectors of one prompt or a list of prompts: see Embedder.embed."""
+        return self.embedder.embed(prompts, dimensions=dimensions, truncate_prompt_tokens=truncate_prompt_tokens)
+
+    def classify(
+        self, prompts: PoolingPrompt | Sequence[PoolingPrompt], *, truncate_prompt_tokens: int | None = None
+    ) -> list[ClassificationRequestOutput]:
+        """Returns the scores of labels: see Embedder.classify."""
+        return self.embedder.classify(prompts, truncate_prompt_tokens=truncate_prompt_tokens)
+
+    def score(
+        self,
+        data_1: str | Sequence[str],
+        data_2: str | Sequence[str],
+        *,
+        truncate_prompt_tokens: int | None = None,
+        instruction: str = "",
+        use_activation: bool = True,
+    ) -> list[ScoringRequestOutput]:
+        """Returns the scores of pairs of texts: see Embedder.score."""
+        return self.embedder.score(
+            data_1,
+            data_2,
+            truncate_prompt_tokens=truncate_prompt_tokens,
+            instruction=instruction,
+            use_activation=use_activation,
+        )
 
     def generate(
         self, prompts: Prompt | Sequence[Prompt], sampling_params: Sampling | Sequence[Sampling] = None
@@ -66,7 +130,9 @@ class LLM:
 
     def close(self) -> None:
         """Aborts running requests and frees the model."""
-        self.engine.close()
+        for model in (self._engine, self._embedder):
+            if model is not None:
+                model.close()
 
     def __enter__(self) -> LLM:
         return self
@@ -87,6 +153,18 @@ class LLM:
             for stream in streams:
                 stream.abort()
             raise
+
+
+def _pools(model, options):
+    """Removes vLLM's arguments from the options. Returns whether the model returns vectors or scores."""
+    given = {name: options.pop(name) for name in _POOLING if options.get(name) is not None}
+    for name, value in given.items():
+        if value not in _POOLING[name] | _NEUTRAL[name]:
+            known = ", ".join(sorted(_NEUTRAL[name] | _POOLING[name]))
+            raise rejection("invalid_argument", f"{name} {value!r}: expected one of {known}")
+    if any(value in _POOLING[name] for name, value in given.items()):
+        return True
+    return options.get("is_reranker", False) or not generates(find_model(os.fspath(model)))
 
 
 def _to_list(prompts):

@@ -75,6 +75,62 @@ class RequestOutput:
         return self.outputs[0].logprobs
 
 
+@dataclass
+class EmbeddingOutput:
+    """The vector of a prompt."""
+
+    embedding: List[float]
+
+    @property
+    def hidden_size(self) -> int:
+        return len(self.embedding)
+
+
+@dataclass
+class ClassificationOutput:
+    """Scores of the labels of a prompt."""
+
+    probs: List[float]
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.probs)
+
+
+@dataclass
+class ScoringOutput:
+    """Score of a pair."""
+
+    score: float
+
+
+@dataclass
+class EmbeddingRequestOutput:
+    """A prompt and its vector."""
+
+    prompt_token_ids: List[int]
+    outputs: EmbeddingOutput
+    finished: bool = True
+
+
+@dataclass
+class ClassificationRequestOutput:
+    """A prompt and the scores of its labels."""
+
+    prompt_token_ids: List[int]
+    outputs: ClassificationOutput
+    finished: bool = True
+
+
+@dataclass
+class ScoringRequestOutput:
+    """A pair and its score; with an embedding model, the ids of both texts are joined."""
+
+    prompt_token_ids: List[int]
+    outputs: ScoringOutput
+    finished: bool = True
+
+
 def logprobs_by_token(token_ids, kept, token_decoder):
     """Returns [{token id: Logprob}] per token, from [(logprob, [(token id, logprob), ...])]."""
     entries = []

@@ -9,7 +9,6 @@
 #include <nanobind/stl/variant.h>
 #include <nanobind/stl/vector.h>
 
-#include <atomic>
 #include <future>
 #include <memory>
 #include <shared_mutex>
@@ -26,6 +25,7 @@
 #include "attend/text/chat_template/chat_template.h"
 #include "attend/text/tokenizer/decoding/token_text_decoder.h"
 #include "call_in_flight.h"
+#include "interruptible_wait.h"
 #include "module.h"
 #include "read_options.h"
 #include "released_gil.h"
@@ -36,21 +36,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Maximum delay of Ctrl-C.
-constexpr milliseconds kBetweenSignals{50};
-
-// Calls `ready` repeatedly without the GIL until it returns true. Throws on Ctrl-C.
-template <class Ready>
-void wait_interruptibly(Ready ready) {
-  for (bool done = false; !done;) {
-    {
-      const ReleasedGil others_run;
-      done = ready();
-    }
-    if (PyErr_CheckSignals() != 0) throw nb::python_error();
-  }
-}
-
 // AsyncEngine that may be closed while other threads use it.
 class EngineHandle {
  public:
@@ -60,23 +45,11 @@ class EngineHandle {
     const EngineConfig config = engine_config(options);
     const GrammarLibrary library =
         named ? GrammarLibrary::load(grammar_folder) : GrammarLibrary::find(grammar_folder);
-    // Loads weights on another thread, so that Ctrl-C can interrupt it.
-    std::atomic<bool> interrupted = false;
-    EngineProgress progress;
-    progress.weights = [&](size_t, size_t) {
-      if (interrupted) fail(ErrorCode::kInternal, "interrupted");
-    };
-    auto made =
-        std::async(std::launch::async, [&] { return std::make_unique<AsyncEngine>(config, progress); });
-    try {
-      wait_interruptibly([&] { return made.wait_for(kBetweenSignals) == std::future_status::ready; });
-    } catch (...) {
-      interrupted = true;
-      const ReleasedGil others_run;
-      made.wait();
-      throw;
-    }
-    engine_ = made.get();
+    engine_ = load_interruptibly([&](auto& check) {
+      EngineProgress progress;
+      progress.weights = [&](size_t, size_t) { check(); };
+      return std::make_unique<AsyncEngine>(config, progress);
+    });
     grammars_ = std::make_unique<GrammarCompiler>(
         library, GrammarVocabulary::make(engine_->tokenizer(), engine_->model_spec()));
   }

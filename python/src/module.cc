@@ -36,5 +36,6 @@ NB_MODULE(_attend, unguarded) {
   attend::python::bind_sampling(module);
   attend::python::bind_selected_rows(module);
   attend::python::bind_engine(module);
+  attend::python::bind_embedder(module);
   attend::python::bind_library(module);
 }

@@ -16,8 +16,9 @@ void bind_layers(Module& module);
 void bind_sampling(Module& module);
 // Batches of sparse attention for attend.flash_mla.
 void bind_selected_rows(Module& module);
-// Engine of attend.engine.
+// Engine of attend.engine, and embedder of attend.embedder.
 void bind_engine(Module& module);
+void bind_embedder(Module& module);
 // Functions version, build_info, backends and num_threads.
 void bind_library(Module& module);
 

@@ -5,7 +5,9 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <charconv>
+#include <iterator>
 #include <span>
 
 #include "attend/base/error.h"
@@ -102,6 +104,13 @@ bool read_cache_dtype(nb::handle value, std::optional<DType>& to) {
       to);
 }
 
+bool read_threads(nb::handle value) {
+  int threads = 0;
+  if (!read_value(value, threads)) return false;
+  set_num_threads(threads);
+  return true;
+}
+
 using C = EngineConfig;
 constexpr std::string_view kText = "a text", kBool = "True or False", kNumber = "a number",
                            kWhole = "an integer";
@@ -170,12 +179,37 @@ constexpr Field<C> kConfigFields[] = {
     {"enable_deterministic_inference", kBool, read_member<C, &C::deterministic_inference>},
     {"log_kernels", kBool, read_member<C, &C::log_kernels>},
     {"random_seed", "an integer from 0", read_member<C, &C::random_seed>},
-    {"threads", kWhole, [](nb::handle value, C&) {
-       int threads = 0;
-       if (!read_value(value, threads)) return false;
-       set_num_threads(threads);
-       return true;
-     }}};
+    {"threads", kWhole, [](nb::handle value, C&) { return read_threads(value); }}};
+
+using E = EmbedderConfig;
+
+constexpr Field<E> kEmbedderFields[] = {
+    {"model_path", kText,
+     [](nb::handle value, E& to) {
+       std::string path;
+       const bool taken = nb::try_cast(value, path);
+       to.model_path = path;
+       return taken;
+     }},
+    {"load_format", kText,
+     [](nb::handle value, E& to) { return read_name(value, parse_load_format, to.load_format); }},
+    {"device", kText, [](nb::handle value, E& to) { return read_name(value, parse_device, to.device); }},
+    {"dtype", kText, [](nb::handle value, E& to) { return read_dtype(value, to.dtype); }},
+    {"attention_backend", kText,
+     [](nb::handle value, E& to) { return read_value(value, to.backend_options.attention_backend); }},
+    {"prefill_attention_backend", kText,
+     [](nb::handle value, E& to) { return read_value(value, to.backend_options.prefill_backend); }},
+    {"decode_attention_backend", kText,
+     [](nb::handle value, E& to) { return read_value(value, to.backend_options.decode_backend); }},
+    {"page_size", kWhole,
+     [](nb::handle value, E& to) { return read_value(value, to.backend_options.page_size); }},
+    {"context_length", kWhole, read_member<E, &E::max_input_tokens>},
+    {"max_input_tokens", kWhole, read_member<E, &E::max_input_tokens>},
+    {"pooling", "mean, cls or last",
+     [](nb::handle value, E& to) { return read_name(value, parse_pooling, to.pooling); }},
+    {"normalize", kBool, read_member<E, &E::normalize>},
+    {"is_reranker", kBool, read_member<E, &E::is_reranker>},
+    {"threads", kWhole, [](nb::handle value, E&) { return read_threads(value); }}};
 
 using P = SamplingParams;
 constexpr std::string_view kFromZero = "an integer from 0";
@@ -214,6 +248,20 @@ EngineConfig engine_config(nb::dict options) {
     for (const char* name :
          {"mem_fraction_static", "disable_cuda_graph", "cuda_graph_bs", "cuda_graph_max_bs"})
       if (options.contains(name)) warn(std::string(name) + ": ignored; only for GPUs, and the device is cpu");
+  return config;
+}
+
+EmbedderConfig embedder_config(nb::dict options) {
+  const auto is_in = [](const auto& fields, const std::string& name) {
+    return std::any_of(std::begin(fields), std::end(fields),
+                       [&](const auto& field) { return field.name == name; });
+  };
+  for (const auto& [key, value] : options)
+    if (const auto name = nb::cast<std::string>(key);
+        is_in(kConfigFields, name) && !is_in(kEmbedderFields, name))
+      fail(ErrorCode::kUnsupported, name, ": has no effect on a model that returns vectors or scores");
+  EmbedderConfig config;
+  read_fields<EmbedderConfig>(options, kEmbedderFields, config);
   return config;
 }
 

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include "attend/engine/embedder.h"
 #include "attend/engine/engine_config.h"
 #include "attend/engine/generation_request.h"
 
@@ -14,6 +15,10 @@ namespace nb = nanobind;
 // process. Throws Error(kInvalidArgument) that names the option, its value and what is accepted, also for an
 // unknown name; Error(kUnsupported) for a GPU option if the device is a CPU.
 EngineConfig engine_config(nb::dict options);
+
+// Like engine_config(), for a model that returns vectors or scores; also "max_input_tokens", "pooling",
+// "normalize" and "is_reranker". Throws Error(kUnsupported) for options that concern generation only.
+EmbedderConfig embedder_config(nb::dict options);
 
 // Like engine_config(), with the names of SamplingParams.
 SamplingParams sampling_params(nb::dict options);

@@ -231,7 +231,7 @@ TEST(Scoring, ReadsTheTokensOfARerankerFromItsFiles) {
       << R"([{"path": "", "type": "a.Transformer"}, {"path": "1_LogitScore", "type": "b.logit_score.LogitScore"}])";
   Embedder by_module({.model_path = sbert.path()});
   expect_goldens(by_module, golden, 1e-4f);
-  EXPECT_TRUE(by_module.info().classifier->prompt.has_value());
+  EXPECT_TRUE(by_module.info().classifier->prompt != nullptr);
 
   std::ofstream(sbert.path() / "config_sentence_transformers.json")
       << R"({"activation_fn": "torch.nn.modules.linear.Identity"})";

@@ -17,6 +17,7 @@
 #include "attend/model/model.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct EmbedderConfig {
@@ -84,3 +85,4 @@ class Embedder {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

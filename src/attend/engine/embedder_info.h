@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -9,17 +10,19 @@
 
 #include "attend/attention/resolver.h"
 #include "attend/engine/output/pooling.h"
-#include "attend/engine/output/score_prompt.h"
 #include "attend/model/config/classifier_spec.h"
 #include "attend/tensor/dtype.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
+
+class ScorePrompt;
 
 // Classification model or reranker: the vectors of its engine are logits.
 struct Classifier {
   std::vector<std::string> labels;  // [dimensions]
   ScoreActivation activation = ScoreActivation::kSigmoid;
-  std::optional<ScorePrompt> prompt = {};  // none: pairs are encoded by the tokenizer
+  std::shared_ptr<const ScorePrompt> prompt = {};  // null: pairs are encoded by the tokenizer
 };
 
 struct EmbedderInfo {
@@ -39,3 +42,4 @@ struct EmbedderInfo {
 };
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/engine/output/score_prompt.h"
 
 namespace attend {
 namespace {

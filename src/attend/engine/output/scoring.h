@@ -11,6 +11,7 @@
 #include "attend/engine/embedder_info.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 struct PairOptions {
@@ -47,3 +48,4 @@ std::vector<float> pair_scores(const EmbedderInfo& info, const ScoreInputs& inpu
 std::vector<float> activate(std::vector<float> logits, ScoreActivation activation);
 
 }  // namespace attend
+#pragma GCC visibility pop

@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/engine/output/embedding_files.h"
+#include "attend/engine/output/score_prompt.h"
 #include "attend/model/loadable_model.h"
 
 namespace attend {
@@ -58,6 +59,12 @@ struct ResolvedHead {
   std::vector<EmbeddingDense> dense;
 };
 
+// Returns the prompt of the model's chat template, or null.
+std::shared_ptr<const ScorePrompt> find_prompt(const EmbedderConfig& config) {
+  const auto found = ScorePrompt::find(config.model_path);
+  return found ? std::make_shared<const ScorePrompt>(*found) : nullptr;
+}
+
 // Returns the head of a reranker without a head of its own: its score is the logit of a token.
 ResolvedHead resolve_tokens(const EmbedderConfig& config, const ModelSpec& spec,
                             const EmbeddingFiles& files) {
@@ -84,9 +91,9 @@ ResolvedHead resolve_tokens(const EmbedderConfig& config, const ModelSpec& spec,
     if (classifier) head.classifier.activation = classifier->activation;
   }
   head.dense = {token_layer(spec, config.model_path, std::move(tokens), difference)};
-  head.classifier.prompt = ScorePrompt::find(config.model_path);
+  head.classifier.prompt = find_prompt(config);
   if (!head.classifier.prompt && spec.architecture.starts_with("Qwen3") && head.classifier.labels.size() == 1)
-    head.classifier.prompt = ScorePrompt::qwen3();
+    head.classifier.prompt = std::make_shared<const ScorePrompt>(ScorePrompt::qwen3());
   return head;
 }
 
@@ -97,11 +104,10 @@ std::optional<ResolvedHead> resolve_head(const EmbedderConfig& config, const Mod
   if (spec.final_logit_scale != 1.0f && (spec.classifier || files.logit_score || config.is_reranker))
     fail(ErrorCode::kUnsupported, spec.architecture, " scales its logits: attend supports no head for it");
   if (spec.classifier && spec.classifier->tokens.empty())
-    head = {
-        .classifier = {.labels = spec.classifier->labels,
-                       .activation = spec.classifier->activation,
-                       .prompt = spec.bidirectional() ? std::nullopt : ScorePrompt::find(config.model_path)},
-        .dense = head_layers(spec, config.model_path)};
+    head = {.classifier = {.labels = spec.classifier->labels,
+                           .activation = spec.classifier->activation,
+                           .prompt = spec.bidirectional() ? nullptr : find_prompt(config)},
+            .dense = head_layers(spec, config.model_path)};
   else if (spec.classifier || files.logit_score || config.is_reranker)
     head = resolve_tokens(config, spec, files);
   if (head && files.activation) head->classifier.activation = *files.activation;
