@@ -9,6 +9,8 @@ namespace attend::kernels {
 
 // Largest head_dim_k.
 inline constexpr int64_t kMaxDeltaHeadDim = 256;
+// Requests with fewer new tokens need no workspace.
+inline constexpr int kMinDeltaChunkTokens = 32;
 
 // Activations are f32 on the CPU, and all of one dtype on GPUs: f32, f16 or bf16. Key head j serves the value
 // heads j r to j r + r - 1, with r = num_v_heads / num_k_heads.

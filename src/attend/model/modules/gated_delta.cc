@@ -152,7 +152,8 @@ void GatedDeltaModule::forward(ModuleStep& step) const {
   const TensorView projected = step.scratch.take(projected_features());
   MixScratch scratch{.convolved = step.scratch.take(spec_.conv_channels()), .workspace = {}};
   const TensorView out = step.scratch.take(spec_.v_features());
-  if (workspace_width_ > 0) scratch.workspace = step.scratch.take(workspace_width_);
+  if (workspace_width_ > 0 && step.batch.max_seqlen_q >= kernels::kMinDeltaChunkTokens)
+    scratch.workspace = step.scratch.take(workspace_width_);
   Stream& stream = step.context.stream;
   kernels::norm_linear(step.residual,
                        {.norm = norm_, .linear = in_proj_, .out = projected.slice(1, 0, first_features())},

@@ -12,11 +12,13 @@
 
 #include <cstdint>
 
+#include "attend/kernels/recurrent/gated_delta.h"
+
 namespace attend::kernels::cuda {
 
 // Positions per chunk, and tokens per chunk at least: a request with fewer tokens for each of its chunks uses
 // single steps, so that a step of n tokens has at most n / kDeltaTokensPerSlot chunks.
-inline constexpr int kDeltaChunk = 64, kDeltaTokensPerSlot = 32;
+inline constexpr int kDeltaChunk = 64, kDeltaTokensPerSlot = kMinDeltaChunkTokens;
 
 // Workspace of a chunk and value head: T and A in the function's dtype, and factors of its tokens.
 //

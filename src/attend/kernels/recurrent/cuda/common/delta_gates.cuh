@@ -1,7 +1,6 @@
 // Gates of the delta rule, and the norm of its keys and queries.
 #pragma once
 
-#include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_kernels.h"
 
 namespace attend::kernels::cuda {
@@ -16,13 +15,13 @@ __device__ inline float delta_log_decay(float x, float rate, float lower_bound) 
   return -__fmul_rn(rate, x > 20.0f ? x : log1pf(expf(x)));
 }
 
-// Gates of a token. With decays per channel, log_decay is 0.
+// Gates of a token, from inputs of type T. With decays per channel, log_decay is 0.
+template <class T>
 __device__ inline DeltaGates delta_gates(const DeltaParams& params, int token, int key_head, int head,
                                          float rate) {
   const auto input = [&](const GateRows& rows) {
-    return load_element(rows.data,
-                        token * rows.token_stride + key_head * rows.head_stride + head % params.ratio,
-                        params.element);
+    return static_cast<float>(static_cast<const T*>(
+        rows.data)[token * rows.token_stride + key_head * rows.head_stride + head % params.ratio]);
   };
   DeltaGates gates;
   gates.log_decay =
@@ -33,7 +32,8 @@ __device__ inline DeltaGates delta_gates(const DeltaParams& params, int token, i
   return gates;
 }
 
-// Factor that normalizes a vector of this sum of squares.
-__device__ inline float delta_norm(float squares) { return __frsqrt_rn(__fadd_rn(squares, 1e-6f)); }
+// Factor that normalizes a vector of this sum of squares. An exact root needs as many instructions as the
+// sum.
+__device__ inline float delta_norm(float squares) { return rsqrtf(__fadd_rn(squares, 1e-6f)); }
 
 }  // namespace attend::kernels::cuda

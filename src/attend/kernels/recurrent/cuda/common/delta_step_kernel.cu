@@ -14,7 +14,6 @@
 #include <cuda_fp16.h>
 
 #include "attend/base/error.h"
-#include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_chunks.cuh"
@@ -158,7 +157,8 @@ __device__ void channel_decays(const RawRow<T, kLanes, kQuads, kAligned>& alpha,
 }
 
 template <class T, int kLanes, int kQuads, bool kAligned, bool kPerChannel>
-__global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_constant__ DeltaParams params) {
+__global__ void __launch_bounds__(32 * kWarps, kPerChannel ? 1 : 0)
+    delta_step_kernel(const __grid_constant__ DeltaParams params) {
   ptx::launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, sub = lane % kLanes;
   constexpr int kRowsPerCta = kWarps * 32 / kLanes * kRowsPerLane;
@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(32 * kWarps) delta_step_kernel(const __grid_co
     if (idx == 0) {
       const int own = token + lane;
       const bool exists = own < request.end;
-      gates = exists ? delta_gates(params, own, key_head, head, rate) : DeltaGates{};
+      gates = exists ? delta_gates<T>(params, own, key_head, head, rate) : DeltaGates{};
       save_slot = exists && params.batch.save_slots != nullptr ? params.batch.save_slots[own] : 0;
     }
     const float decay = expf(__shfl_sync(kAllLanes, gates.log_decay, idx));

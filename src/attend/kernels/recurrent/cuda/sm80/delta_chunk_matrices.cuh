@@ -47,6 +47,7 @@ struct MatricesShared {
 };
 
 // Gates of a value head for the whole chunk, and the running sums of the logarithms of its decays. One warp.
+template <class T>
 __device__ inline void chunk_gates(const DeltaParams& params, const DeltaChunk& chunk, int key_head, int head,
                                    float* log_decay, float* betas, int lane) {
   const float rate = expf(params.a_log[head]);
@@ -55,7 +56,7 @@ __device__ inline void chunk_gates(const DeltaParams& params, const DeltaChunk& 
   for (int i = 0; i < 2; ++i) {
     DeltaGates gates{};
     if (chunk.has(2 * lane + i))
-      gates = delta_gates(params, chunk.first + 2 * lane + i, key_head, head, rate);
+      gates = delta_gates<T>(params, chunk.first + 2 * lane + i, key_head, head, rate);
     sums[i] = gates.log_decay;
     betas[2 * lane + i] = gates.beta;
   }
@@ -145,8 +146,8 @@ __global__ void __launch_bounds__(kMatricesThreads, 4)
                                                                  threadIdx.x);
   ptx::cp_async_commit_group();
   for (int h = warp; h < delta.ratio; h += kMatricesWarps)
-    chunk_gates(delta, chunk, key_head, key_head * delta.ratio + h, shared.log_decay[h], shared.beta[h],
-                lane);
+    chunk_gates<T>(delta, chunk, key_head, key_head * delta.ratio + h, shared.log_decay[h], shared.beta[h],
+                   lane);
   ptx::cp_async_wait_group<0>();
   __syncthreads();
   const float k_norm = chunk_row_norm<T, kDimK>(shared.k, thread);
