@@ -135,6 +135,13 @@ void DecoderModel::prepare(const BatchLimits& limits) {
                         ? TensorView()
                         : arena_->allocate({limits.max_verified_tokens(), width}, placement_.dtype).view());
   }
+  if (limits.max_verified_tokens() > 0) {
+    const auto num_kept = std::ranges::count(kept_, false, &TensorView::empty);
+    int64_t num_states = 0;
+    for (const CacheSpec& cache : state_caches(spec_.caches())) num_states += std::ssize(cache.layers);
+    ensure(num_kept == num_states, num_states, " layers have states, but ", num_kept,
+           " keep the inputs of drafts");
+  }
   limits_ = limits;
   ropes_.clear();
   for (const RopeConfig& rope : spec_.ropes)
