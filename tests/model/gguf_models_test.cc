@@ -266,7 +266,7 @@ GgufBytes gguf_metadata(const Architecture& architecture, const json& config) {
   integer("embedding_length", "hidden_size");
   integer("feed_forward_length", "intermediate_size");
   integer("attention.head_count", "num_attention_heads");
-  if (architecture.name != "lfm2") integer("attention.head_count_kv", "num_key_value_heads");
+  if (!architecture.name.starts_with("lfm2")) integer("attention.head_count_kv", "num_key_value_heads");
   integer("attention.key_length", "head_dim");
   integer("expert_count", "num_local_experts");
   integer("expert_used_count", "num_experts_per_tok");
@@ -352,6 +352,39 @@ Metadata no_metadata() {
 std::vector<Architecture> architectures() {
   const std::vector<std::pair<std::string, std::string>> gemma_names = {
       {"pre_feedforward_layernorm", "ffn_norm"}, {"post_attention_layernorm", "post_attention_norm"}};
+  const std::vector<std::pair<std::string, std::string>> lfm2_names = {
+      {"model.embedding_norm", "token_embd_norm"},
+      {"operator_norm", "attn_norm"},
+      {"self_attn.out_proj", "attn_output"},
+      {"self_attn.q_layernorm", "attn_q_norm"},
+      {"self_attn.k_layernorm", "attn_k_norm"},
+      {"ffn_norm", "ffn_norm"},
+      {"feed_forward.w1", "ffn_gate"},
+      {"feed_forward.w3", "ffn_up"},
+      {"feed_forward.w2", "ffn_down"},
+      {"conv.in_proj", "shortconv.in_proj"},
+      {"conv.conv", "shortconv.conv"},
+      {"conv.out_proj", "shortconv.out_proj"},
+      {"feed_forward.gate", "ffn_gate_inp"},
+      {"feed_forward.expert_bias", "exp_probs_b.bias"},
+      {"feed_forward.experts.w1", "ffn_gate_exps"},
+      {"feed_forward.experts.w3", "ffn_up_exps"},
+      {"feed_forward.experts.w2", "ffn_down_exps"}};
+  const json experts = {{"num_experts_per_tok", 2}, {"moe_intermediate_size", 256}};
+  const json deepseek_experts = {{"n_routed_experts", 4},
+                                 {"n_shared_experts", 1},
+                                 {"first_k_dense_replace", 1},
+                                 {"routed_scaling_factor", 1.5},
+                                 {"norm_topk_prob", true},
+                                 {"n_group", 1},
+                                 {"topk_group", 1},
+                                 {"num_experts_per_tok", 2},
+                                 {"moe_intermediate_size", 256}};
+  const auto add_deepseek_experts = [](GgufBytes& file, const std::string& name) {
+    file.add(name + ".expert_count", uint32_t{4}).add(name + ".expert_shared_count", uint32_t{1});
+    file.add(name + ".leading_dense_block_count", uint32_t{1}).add(name + ".expert_weights_scale", 1.5f);
+    file.add(name + ".expert_weights_norm", true);
+  };
   const json gemma = {{"hidden_activation", "gelu_pytorch_tanh"}, {"tie_word_embeddings", true}};
   const auto with = [](json fields, const json& others) {
     fields.update(others);
@@ -466,18 +499,37 @@ std::vector<Architecture> architectures() {
              // Layers without heads are convolutions.
              file.add("lfm2.attention.head_count_kv", std::vector<int32_t>{0, 4});
            },
-       .names = {{"model.embedding_norm", "token_embd_norm"},
-                 {"operator_norm", "attn_norm"},
-                 {"self_attn.out_proj", "attn_output"},
-                 {"self_attn.q_layernorm", "attn_q_norm"},
-                 {"self_attn.k_layernorm", "attn_k_norm"},
-                 {"ffn_norm", "ffn_norm"},
-                 {"feed_forward.w1", "ffn_gate"},
-                 {"feed_forward.w3", "ffn_up"},
-                 {"feed_forward.w2", "ffn_down"},
-                 {"conv.in_proj", "shortconv.in_proj"},
-                 {"conv.conv", "shortconv.conv"},
-                 {"conv.out_proj", "shortconv.out_proj"}}},
+       .names = lfm2_names},
+      {.name = "lfm2moe",
+       .hf = "Lfm2MoeForCausalLM",
+       .fields = with(experts, {{"layer_types", {"conv", "full_attention"}},
+                                {"conv_L_cache", 3},
+                                {"norm_eps", 1e-5},
+                                {"num_dense_layers", 1},
+                                {"num_local_experts", 4},
+                                {"tie_word_embeddings", true},
+                                {"tie_embedding", true}}),
+       .metadata =
+           [](GgufBytes& file, const json&) {
+             file.add("lfm2moe.shortconv.l_cache", uint32_t{3});
+             file.add("lfm2moe.leading_dense_block_count", uint32_t{1});
+             file.add("lfm2moe.attention.head_count_kv", std::vector<int32_t>{0, 4});
+           },
+       .names = lfm2_names},
+      {.name = "glm4moe",
+       .hf = "Glm4MoeForCausalLM",
+       .fields = with(deepseek_experts,
+                      {{"use_qk_norm", true}, {"attention_bias", true}, {"partial_rotary_factor", 0.5}}),
+       .metadata =
+           [=](GgufBytes& file, const json&) {
+             add_deepseek_experts(file, "glm4moe");
+             file.add("glm4moe.rope.dimension_count", uint32_t{16});
+           },
+       .names = {{"post_attention_layernorm", "post_attention_norm"}}},
+      {.name = "dots1",
+       .hf = "Dots1ForCausalLM",
+       .fields = with(deepseek_experts, {{"sliding_window", nullptr}}),
+       .metadata = [=](GgufBytes& file, const json&) { add_deepseek_experts(file, "dots1"); }},
       {.name = "deepseek2",
        .hf = "DeepseekV2ForCausalLM",
        .fields = {{"kv_lora_rank", 256},
@@ -519,7 +571,7 @@ TEST_P(GgufModels, MatchTheFolderWithDequantizedWeights) {
   expect_equal_logits(architecture(), {{kF16, kBF16, 12, 14, 8, 13, 2}}, 5e-5f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Architectures, GgufModels, testing::Range(size_t{0}, size_t{16}));
+INSTANTIATE_TEST_SUITE_P(Architectures, GgufModels, testing::Range(size_t{0}, architectures().size()));
 
 TEST(GgufModel, MatchesTheFolderForEveryTypeOfTensor) {
   for (const BlockType& type : kBlockTypes) {

@@ -71,6 +71,11 @@ constexpr GgufTensorName kLfm2Names[] = {{"token_embd_norm", "model.embedding_no
                                          {"ffn_gate", "feed_forward.w1"},
                                          {"ffn_up", "feed_forward.w3"},
                                          {"ffn_down", "feed_forward.w2"},
+                                         {"ffn_gate_inp", "feed_forward.gate"},
+                                         {"exp_probs_b.bias", "feed_forward.expert_bias"},
+                                         {"ffn_gate_exps", "feed_forward.experts.*.w1"},
+                                         {"ffn_up_exps", "feed_forward.experts.*.w3"},
+                                         {"ffn_down_exps", "feed_forward.experts.*.w2"},
                                          {"shortconv.in_proj", "conv.in_proj"},
                                          {"shortconv.conv", "conv.conv"},
                                          {"shortconv.out_proj", "conv.out_proj"}};
@@ -176,6 +181,40 @@ void add_lfm2_fields(const GgufModelMetadata& metadata, Json& config) {
   config["norm_eps"] = config["rms_norm_eps"];
 }
 
+void add_lfm2_moe_fields(const GgufModelMetadata& metadata, Json& config) {
+  add_lfm2_fields(metadata, config);
+  config["num_dense_layers"] = metadata.integer("leading_dense_block_count");
+}
+
+// Experts of DeepSeek and of models with the same ones.
+void add_deepseek_expert_fields(const GgufModelMetadata& metadata, Json& config) {
+  config["n_routed_experts"] = metadata.integer("expert_count");
+  config["n_shared_experts"] = metadata.find_integer("expert_shared_count").value_or(0);
+  config["first_k_dense_replace"] = metadata.find_integer("leading_dense_block_count").value_or(0);
+  config["routed_scaling_factor"] = metadata.find_number("expert_weights_scale").value_or(1.0);
+  config["norm_topk_prob"] = metadata.find_boolean("expert_weights_norm").value_or(false);
+  config["n_group"] = metadata.find_integer("expert_group_count").value_or(1);
+  config["topk_group"] = metadata.find_integer("expert_group_used_count").value_or(1);
+}
+
+// Layers for multi-token prediction are counted as layers.
+void add_glm4_moe_fields(const GgufModelMetadata& metadata, Json& config) {
+  add_glm4_fields(metadata, config);
+  add_deepseek_expert_fields(metadata, config);
+  const int64_t num_layers = config["num_hidden_layers"].get<int64_t>();
+  const int64_t num_drafts = metadata.find_integer("nextn_predict_layers").value_or(0);
+  if (num_drafts >= num_layers)
+    metadata.file().reject(metadata.key("nextn_predict_layers"),
+                           "fewer than the " + std::to_string(num_layers) + " layers");
+  config["num_hidden_layers"] = num_layers - num_drafts;
+  config["use_qk_norm"] = metadata.file().find_tensor("blk.0.attn_q_norm.weight") != nullptr;
+}
+
+void add_dots1_fields(const GgufModelMetadata& metadata, Json& config) {
+  add_deepseek_expert_fields(metadata, config);
+  if (!config.contains("sliding_window")) config["sliding_window"] = nullptr;
+}
+
 // Latent attention: metadata has the sizes of keys and values per head.
 void add_deepseek2_fields(const GgufModelMetadata& metadata, Json& config) {
   const int64_t rope_dim = metadata.integer("rope.dimension_count");
@@ -191,21 +230,11 @@ void add_deepseek2_fields(const GgufModelMetadata& metadata, Json& config) {
   config["kv_lora_rank"] = metadata.integer("attention.kv_lora_rank");
   const auto q_lora_rank = metadata.find_integer("attention.q_lora_rank");
   config["q_lora_rank"] = q_lora_rank && *q_lora_rank > 0 ? Json(*q_lora_rank) : Json(nullptr);
-  config["n_routed_experts"] = metadata.integer("expert_count");
-  config["n_shared_experts"] = metadata.find_integer("expert_shared_count").value_or(0);
-  config["first_k_dense_replace"] = metadata.find_integer("leading_dense_block_count").value_or(0);
-  config["routed_scaling_factor"] = metadata.find_number("expert_weights_scale").value_or(1.0);
+  add_deepseek_expert_fields(metadata, config);
   const bool sigmoid = metadata.find_integer("expert_gating_func").value_or(1) == 2;
   if (sigmoid) config["architectures"] = {"DeepseekV3ForCausalLM"};
-  config["norm_topk_prob"] = metadata.find_boolean("expert_weights_norm").value_or(false);
-  set_if(config, "n_group", metadata.find_integer("expert_group_count"));
-  set_if(config, "topk_group", metadata.find_integer("expert_group_used_count"));
-  if (!sigmoid) {
-    const bool grouped = config.contains("n_group") && config["n_group"].get<int64_t>() > 1;
-    config["topk_method"] = grouped ? "group_limited_greedy" : "greedy";
-  } else if (!config.contains("n_group")) {
-    config["n_group"] = config["topk_group"] = 1;
-  }
+  if (!sigmoid)
+    config["topk_method"] = config["n_group"].get<int64_t>() > 1 ? "group_limited_greedy" : "greedy";
 }
 
 // Windows in every other layer, from the first one on. Frequencies of YaRN are not truncated to integers.
@@ -222,6 +251,7 @@ constexpr GgufArchitecture kArchitectures[] = {
      .hf = "DeepseekV2ForCausalLM",
      .prefers_bf16 = true,
      .add_fields = add_deepseek2_fields},
+    {.name = "dots1", .hf = "Dots1ForCausalLM", .prefers_bf16 = true, .add_fields = add_dots1_fields},
     {.name = "gemma",
      .hf = "GemmaForCausalLM",
      .adds_one_to_norms = true,
@@ -240,6 +270,7 @@ constexpr GgufArchitecture kArchitectures[] = {
      .prefers_bf16 = true,
      .add_fields = add_gemma3_fields},
     {.name = "glm4", .hf = "Glm4ForCausalLM", .names = kGlm4Names, .add_fields = add_glm4_fields},
+    {.name = "glm4moe", .hf = "Glm4MoeForCausalLM", .prefers_bf16 = true, .add_fields = add_glm4_moe_fields},
     {.name = "gpt-oss",
      .hf = "GptOssForCausalLM",
      .names = kGptOssNames,
@@ -250,6 +281,7 @@ constexpr GgufArchitecture kArchitectures[] = {
      .interleaves_rope = true,
      .add_fields = add_granite_fields},
     {.name = "lfm2", .hf = "Lfm2ForCausalLM", .names = kLfm2Names, .add_fields = add_lfm2_fields},
+    {.name = "lfm2moe", .hf = "Lfm2MoeForCausalLM", .names = kLfm2Names, .add_fields = add_lfm2_moe_fields},
     {.name = "llama",
      .hf = "LlamaForCausalLM",
      .names = kMixtralNames,
