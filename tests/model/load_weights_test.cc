@@ -80,6 +80,40 @@ TEST(MapWeights, ScalesANormInFloat32) {
   EXPECT_EQ(placed[0].as<float>()[1], 0.3f * -0.5f);
 }
 
+TEST(MapWeights, JoinsThePartsOfAConvolution) {
+  const TempDir dir;
+  TestTensor q = make_tensor("l.q.weight", {2, 1, 3}, "F32"),
+             k = make_tensor("l.k.weight", {1, 1, 3}, "BF16");
+  const float values[] = {1, 2, 3, 4, 5, 6};
+  std::memcpy(q.data.data(), values, sizeof values);
+  const uint16_t bits[] = {0x40e0, 0x4100, 0x4110};  // 7, 8, 9
+  std::memcpy(k.data.data(), bits, sizeof bits);
+  dir.write("model.safetensors", safetensors_bytes(std::vector<TestTensor>{q, k}));
+  TensorView convolution;
+  std::vector<WeightSlot> slots;
+  SlotWriter("l.", slots).convolution({{"q", 2}, {"k", 1}}, 3, convolution);
+  const LoadedWeights weights = map_weights(slots, {}, open_checkpoint(dir.path())->open_tensors(), {});
+  ASSERT_EQ(convolution.to_string(), "float32[3, 3] on cpu");
+  for (int i = 0; i < 9; ++i) EXPECT_EQ(convolution.as<float>()[i], static_cast<float>(i + 1));
+  const LoadedWeights dummy = make_dummy_weights(slots, DType::kBF16, Device{}, {});
+  EXPECT_EQ(convolution.to_string(), "float32[3, 3] on cpu");
+}
+
+TEST(MapWeights, LoadsAVectorWithTheAxesOfAnActivation) {
+  const TempDir dir;
+  dir.write("model.safetensors", safetensors_bytes(std::vector<TestTensor>{make_tensor("a", {1, 1, 4, 1}),
+                                                                           make_tensor("b", {4})}));
+  const auto files = open_checkpoint(dir.path())->open_tensors();
+  TensorView vector;
+  std::vector<WeightSlot> slots, other;
+  SlotWriter("", slots).vector_in_f32("a", 4, vector, ShardAxis::kNone, StoredLayout::kBroadcast);
+  const LoadedWeights weights = map_weights(slots, {}, files, {});
+  EXPECT_EQ(vector.to_string(), "float32[4] on cpu");
+  SlotWriter("", other).vector_in_f32("b", 4, vector, ShardAxis::kNone, StoredLayout::kBroadcast);
+  expect_error(ErrorCode::kCorruptFile, {"b", "shape [4]", "expected [1, 1, 4, 1]"},
+               [&] { map_weights(other, {}, files, {}); });
+}
+
 // Mean and standard deviation of a tensor.
 std::pair<double, double> moments(const TensorView& tensor) {
   double sum = 0.0, squares = 0.0;
