@@ -51,6 +51,28 @@ def gguf_headers():
             header = b"GGUF" + struct.pack("<IQQ", version, count, len(fields)) + b"".join(fields) + infos
             yield f"v{version}-{count}", bytes([count]) + header + bytes(-len(header) % 64) + data
 
+    def number(name, value):
+        return text(name) + struct.pack("<II", 4, value)
+
+    def strings(name, values):
+        return text(name) + struct.pack("<IIQ", 9, 8, len(values)) + b"".join(map(text, values))
+
+    tokens = ["<unk>", "<s>", "a", "b", "ab", "\u2581"]
+    for name in ["deepseek2", "gemma2", "gemma3", "glm4moe", "gpt-oss", "lfm2", "llama", "phi3", "qwen3moe"]:
+        keys = ["block_count", "context_length", "embedding_length", "feed_forward_length", "attention.head_count",
+                "attention.head_count_kv", "attention.key_length", "attention.value_length", "attention.kv_lora_rank",
+                "rope.dimension_count", "expert_count", "expert_used_count", "shortconv.l_cache"]
+        kind = "llama" if name.startswith("g") else "gpt2"
+        fields = [text("general.architecture") + struct.pack("<I", 8) + text(name)] + [number(f"{name}.{key}", 4) for key in keys]
+        fields += [text(f"tokenizer.ggml.{key}") + struct.pack("<I", 8) + text(value) for key, value in [("model", kind), ("pre", "qwen2")]]
+        fields += [strings("tokenizer.ggml.tokens", tokens), strings("tokenizer.ggml.merges", ["a b"])]
+        fields.append(text("tokenizer.ggml.scores") + struct.pack("<IIQ6f", 9, 6, 6, 0, 0, -3, -2, -1, 0))
+        fields.append(text("tokenizer.ggml.token_type") + struct.pack("<IIQ6i", 9, 5, 6, 2, 3, 1, 1, 1, 1))
+        fields += [number("tokenizer.ggml.bos_token_id", 1), number("tokenizer.ggml.eos_token_id", 1)]
+        info = text("token_embd.weight") + struct.pack("<I2QIQ", 2, 4, 6, 0, 0)
+        header = b"GGUF" + struct.pack("<IQQ", 3, 1, len(fields)) + b"".join(fields) + info
+        yield name, b"\xff" + header + bytes(-len(header) % 32) + bytes(96)
+
 
 def shortest(header, count):
     """The first tensors by offset, so that the rest is a valid file."""

@@ -1,7 +1,10 @@
-// Input: a GGUF file. The first byte is the number of bytes, in units of 64, that the first read returns.
+// Input: a GGUF file, of which the header, the config and the tokenizer are read. The first byte is the
+// number of bytes, in units of 64, that the first read returns.
 #include <algorithm>
 
-#include "attend/checkpoint/gguf/gguf_header.h"
+#include "attend/checkpoint/gguf/gguf_config.h"
+#include "attend/checkpoint/gguf/gguf_file.h"
+#include "attend/checkpoint/gguf/gguf_tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace attend::fuzz {
@@ -49,6 +52,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto header = parse_gguf_header(bytes, bytes.size(), "some.gguf");
     fuzz::expect(header.has_value());
     fuzz::check(*header, bytes);
+  });
+  fuzz::may_reject([&] {
+    const GgufFile file{std::string(bytes), "some.gguf"};
+    fuzz::may_reject([&] { (void)gguf_config({&file, 1}); });
+    fuzz::may_reject([&] { (void)gguf_tokenizer(file); });
+    (void)gguf_tokenizer_config(file);
   });
   return 0;
 }

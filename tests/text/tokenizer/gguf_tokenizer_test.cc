@@ -245,6 +245,18 @@ TEST(GgufTokenizer, RejectsUnknownModelsAndPreTokenizers) {
   });
 }
 
+TEST(GgufTokenizer, RejectsTokensThatAreNotUtf8) {
+  for (const std::string token :
+       {"\xff", "\xc3", "\xc0\x80", "\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "a\x80"})
+    expect_error(ErrorCode::kCorruptFile, {"tokenizer.ggml.tokens", "element 1", "UTF-8"}, [&] {
+      read_gguf(GgufBytes()
+                    .add("tokenizer.ggml.model", "gpt2")
+                    .add("tokenizer.ggml.pre", "gpt-2")
+                    .add("tokenizer.ggml.tokens", std::vector<std::string>{"\u00e9\u2581\U0001f600", token})
+                    .add("tokenizer.ggml.merges", std::vector<std::string>{}));
+    });
+}
+
 TEST(GgufTokenizer, RejectsFieldsOfOtherSizes) {
   const auto gpt2 = [] {
     return small_file().add("tokenizer.ggml.model", "gpt2").add("tokenizer.ggml.pre", "gpt-2");

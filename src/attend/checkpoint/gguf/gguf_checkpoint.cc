@@ -29,8 +29,10 @@ TensorEntry make_entry(std::string name, const GgufTensorInfo& tensor, std::vect
   return entry;
 }
 
-void add_entries(const GgufArchitecture& architecture, const GgufTensorInfo& tensor,
+// `file`: its name in errors.
+void add_entries(const GgufArchitecture& architecture, const GgufTensorInfo& tensor, const std::string& file,
                  std::vector<TensorEntry>& entries) {
+  constexpr uint64_t kMaxExperts = 1 << 16;
   constexpr std::string_view kConvolution = ".conv.weight";
   const std::string name = hf_tensor_name(architecture, tensor.name);
   if (name.empty()) return;
@@ -42,6 +44,9 @@ void add_entries(const GgufArchitecture& architecture, const GgufTensorInfo& ten
     return;
   }
   const auto num_experts = static_cast<uint64_t>(shape[0]);
+  if (num_experts > kMaxExperts)
+    fail(ErrorCode::kUnsupported, file, ": tensor ", excerpt(std::string(tensor.name)), ": ", num_experts,
+         " experts: attend supports at most ", kMaxExperts);
   const uint64_t expert_bytes = (tensor.end - tensor.begin) / num_experts;
   shape.erase(shape.begin());
   for (uint64_t expert = 0; expert < num_experts; ++expert)
@@ -72,7 +77,7 @@ GgufTensors::GgufTensors(const std::filesystem::path& path, std::vector<GgufFile
       if (!tensor.type->dtype && !tensor.type->block_format)
         fail(ErrorCode::kUnsupported, file.name(), ": tensor ", excerpt(std::string(tensor.name)), ": type ",
              tensor.type->name, ": attend supports ", supported_gguf_tensor_types());
-      add_entries(architecture, tensor, entries);
+      add_entries(architecture, tensor, file.name(), entries);
       if (architecture.adds_one_to_norms && tensor.shape.size() == 1 && tensor.name.ends_with("norm.weight"))
         norms_plus_one_.insert(entries.back().name);
     }

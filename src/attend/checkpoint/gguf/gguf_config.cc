@@ -140,7 +140,10 @@ Json gguf_config(std::span<const GgufFile> files) {
   const GgufArchitecture& architecture = find_gguf_architecture(file);
   const GgufModelMetadata metadata(file);
   Json config = {{"architectures", {architecture.hf}}};
-  config["num_hidden_layers"] = metadata.integer("block_count");
+  constexpr int64_t kMaxLayers = 1 << 16;
+  const int64_t num_layers = config["num_hidden_layers"] = metadata.integer("block_count");
+  if (num_layers < 1 || num_layers > kMaxLayers)
+    file.reject(metadata.key("block_count"), "1 to " + std::to_string(kMaxLayers));
   const int64_t context = config["max_position_embeddings"] = metadata.integer("context_length");
   const int64_t hidden = config["hidden_size"] = metadata.integer("embedding_length");
   copy_equal(metadata, "feed_forward_length", "intermediate_size", config);

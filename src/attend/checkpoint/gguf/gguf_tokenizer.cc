@@ -114,6 +114,37 @@ Json pre_tokenizer(const PreTokenizerRow& row) {
   return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
 }
 
+// Returns whether all characters are complete and in their shortest form, without surrogates.
+bool is_utf8(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const size_t size = first < 0x80       ? 1
+                        : first >> 5 == 6  ? 2
+                        : first >> 4 == 14 ? 3
+                        : first >> 3 == 30 ? 4
+                                           : 0;
+    if (size == 0 || i + size > text.size()) return false;
+    uint32_t code = size == 1 ? first : first & (0x7fu >> size);
+    for (size_t j = 1; j < size; ++j) {
+      const auto byte = static_cast<unsigned char>(text[i + j]);
+      if (byte >> 6 != 2) return false;
+      code = code << 6 | (byte & 0x3fu);
+    }
+    constexpr uint32_t kLowest[] = {0, 0, 0x80, 0x800, 0x10000};
+    if (code < kLowest[size] || code > 0x10ffff || (code >= 0xd800 && code < 0xe000)) return false;
+    i += size;
+  }
+  return true;
+}
+
+// The pipeline of a tokenizer reads texts as UTF-8 without further checks.
+void require_utf8(const GgufFile& file, const char* key, const std::vector<std::string_view>& texts) {
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (!is_utf8(texts[i]))
+      fail(ErrorCode::kCorruptFile, file.name(), ": metadata \"", key, "\": element ", i, " ",
+           excerpt(std::string(texts[i])), ": expected UTF-8 text");
+}
+
 // Tokens, their types and scores, with consistent sizes.
 struct Tokens {
   const std::vector<std::string_view>& texts;
@@ -123,6 +154,7 @@ struct Tokens {
 Tokens read_tokens(const GgufFile& file) {
   const auto* const texts = file.find_texts(kTokensKey);
   if (texts == nullptr || texts->empty()) file.reject(kTokensKey, "an array of tokens");
+  require_utf8(file, kTokensKey, *texts);
   auto types = file.find_integers(kTypesKey);
   if (!types) types.emplace(texts->size(), kNormal);
   if (types->size() != texts->size())
@@ -199,6 +231,7 @@ Json read_byte_level(const GgufFile& file) {
   const Tokens tokens = read_tokens(file);
   const auto* const merges = file.find_texts(kMergesKey);
   if (merges == nullptr) file.reject(kMergesKey, "an array of merges");
+  require_utf8(file, kMergesKey, *merges);
   Json model = {{"type", "BPE"}, {"ignore_merges", row.ignores_merges}};
   model["vocab"] = vocabulary(file, tokens);
   model["merges"] = *merges;
@@ -225,9 +258,13 @@ Json merges_by_score(const GgufFile& file, const Tokens& tokens) {
     size_t token, left_bytes;
   };
   std::vector<Merge> merges;
+  constexpr size_t kMaxMergedBytes = 512;  // each position of a token is a candidate
   for (size_t id = 0; id < tokens.texts.size(); ++id) {
     const std::string_view text = tokens.texts[id];
     if (!ids.contains(text)) continue;
+    if (text.size() > kMaxMergedBytes)
+      fail(ErrorCode::kUnsupported, file.name(), ": metadata \"", kTokensKey, "\": token ", id, " of ",
+           text.size(), " bytes: attend supports at most ", kMaxMergedBytes);
     for (size_t cut = 1; cut < text.size(); ++cut)
       if (is_first_byte(text[cut]) && ids.contains(text.substr(0, cut)) && ids.contains(text.substr(cut)))
         merges.push_back({id, cut});
