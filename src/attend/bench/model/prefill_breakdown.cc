@@ -197,15 +197,21 @@ class PhaseTimer {
                  k = random({num_tokens_, spec.num_k_heads, spec.head_dim_k}, info_.dtype, 1.0f),
                  v = random({num_tokens_, spec.num_v_heads, spec.head_dim_v}, info_.dtype, 1.0f),
                  gate = random({num_tokens_, spec.num_v_heads, spec.head_dim_v}, info_.dtype, 1.0f),
-                 alpha = random({num_tokens_, spec.num_k_heads, ratio}, info_.dtype, 1.0f),
+                 alpha = spec.decays_per_channel
+                             ? random({num_tokens_, spec.num_v_heads, spec.head_dim_k}, info_.dtype, 1.0f)
+                             : random({num_tokens_, spec.num_k_heads, ratio}, info_.dtype, 1.0f),
                  beta = random({num_tokens_, spec.num_k_heads, ratio}, info_.dtype, 1.0f),
                  a_log = random({spec.num_v_heads}, DType::kF32, 1.0f),
-                 dt_bias = random({spec.num_v_heads}, DType::kF32, 1.0f),
+                 dt_bias = spec.decays_per_channel
+                               ? random({spec.num_v_heads, spec.head_dim_k}, DType::kF32, 1.0f)
+                               : random({spec.num_v_heads}, DType::kF32, 1.0f),
                  weight = random({spec.head_dim_v}, DType::kF32, 1.0f),
                  state = random({kStateSlots, spec.num_v_heads, spec.head_dim_v, spec.head_dim_k},
                                 DType::kF32, 1.0f),
                  out =
                      cuda::empty({num_tokens_, spec.num_v_heads, spec.head_dim_v}, info_.dtype, info_.device);
+    const int64_t width = kernels::gated_delta_workspace_width(spec.num_v_heads, info_.dtype, info_.device);
+    const Tensor workspace = cuda::empty({num_tokens_, width}, info_.dtype, info_.device);
     const RecurrentArrays arrays = one_request();
     const kernels::GatedDeltaArgs args{.q = q,
                                        .k = k,
@@ -216,7 +222,8 @@ class PhaseTimer {
                                        .dt_bias = dt_bias,
                                        .state = state,
                                        .out = out,
-                                       .batch = arrays.batch()};
+                                       .batch = arrays.batch(),
+                                       .workspace = width > 0 ? workspace.view() : TensorView{}};
     const double rule_us = time_graph(stream_, kRepeats, [&](int) {
       kernels::gated_delta_rule(args, stream_);
       kernels::gated_norm({.x = out, .weight = weight, .gate = gate}, stream_);
