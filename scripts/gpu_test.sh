@@ -89,7 +89,8 @@ sanitized=(
   "msi  dense_gpu_test    Sm90Gemv.MatchesFloat64WithBiasAndExistingOutput*"
   "ms   dense_gpu_test    Sm90DeferredNorm.StoresResidual*:Sm90GatedMlpGemm.WritesOnlyItsColumnsOfAWiderTensor*"
   # Recurrent layers: convolution, scan with and without chunks, norms.
-  "mrsi recurrent_test    CausalConv.*/gpu:SelectiveScan*.*/gpu*"
+  "mrsi recurrent_test    CausalConv.*/gpu:SelectiveScan.*/gpu:SelectiveScanHalf.NormalizesGated*/gpu*"
+  "mRsi recurrent_test    SelectiveScanHalf.Batches*/gpu*:SelectiveScanHalf.ScansMany*/gpu*"
   # Other operations of a layer; rows and heads that are loaded in groups, and others.
   "m    dense_gpu_test    AlignedRows.NormsAndActivationsMatchUnalignedRows*:AlignedRows.HeadsMatchUnalignedRowsInNormRopeStore*"
   "mrsi dense_gpu_test    AddRmsNorm.*:SiluMul.*:Rope.Rotates*:GatherRows.*:FillRandom.HasTheSameBitsOnAGpu:Embedding.Copies*"

@@ -251,6 +251,78 @@ TEST_P(SelectiveScanHalf, BatchesPromptsDecodedTokensAndPadding) {
   }
 }
 
+void expect_same_bits(const Layer& actual, const Layer& expected) {
+  EXPECT_TRUE(std::ranges::equal(actual.out.span<float>(), expected.out.span<float>()));
+  EXPECT_TRUE(std::ranges::equal(actual.state.view()[test::kStepsRow].span<float>(),
+                                 expected.state.view()[test::kStepsRow].span<float>()));
+}
+
+TEST_P(SelectiveScanHalf, DoesNotDependOnCutsBetweenChunks) {
+  constexpr int32_t kTokens = 300;
+  for (const Shape& shape : {Shape{2, 1, 64, 128}, {2, 2, 24, 64}}) {
+    const Layer whole = half_layer(shape, kTokens, GetParam());
+    const int32_t all[] = {kTokens};
+    run_steps(whole, all, GetParam());
+    for (const std::vector<int32_t>& ends :
+         {std::vector<int32_t>{64, kTokens}, {192, kTokens}, {64, 128, 256, kTokens}}) {
+      const Layer layer = half_layer(shape, kTokens, GetParam());
+      run_steps(layer, ends, GetParam());
+      expect_same_bits(layer, whole);
+    }
+  }
+}
+
+TEST_P(SelectiveScanHalf, DoesNotDependOnAnyCutIfBatchInvariant) {
+  constexpr int32_t kTokens = 90;
+  const Shape shape{2, 1, 24, 128};
+  const auto run_steps = [&](const std::vector<int32_t>& ends) {
+    Layer layer = half_layer(shape, kTokens, GetParam());
+    int32_t first = 0;
+    for (const int32_t end : ends) {
+      Batch batch;
+      batch.add(test::kStepsRow, first, end - first);
+      SelectiveScanArgs args = layer.args(batch, first, end - first);
+      args.batch.batch_invariant = true;
+      test::run(args, GetParam());
+      first = end;
+    }
+    return layer;
+  };
+  const Layer whole = run_steps({kTokens});
+  for (const int32_t cut : {1, 5, 16, 31, 33, 64, 89}) expect_same_bits(run_steps({cut, kTokens}), whole);
+}
+
+// More slices of heads than a GPU has CTAs at a time, wide ones, with decoded tokens between prompts.
+TEST_P(SelectiveScanHalf, ScansManyRequestsAsIfAlone) {
+  const Shape shape{8, 1, 64, 64};
+  constexpr int32_t kRequests = 90, kPrompt = 20;
+  const int64_t num_tokens = kRequests / 2 * (kPrompt + 1);
+  Batch batch;
+  for (int32_t i = 0; i < kRequests; ++i) batch.add(i + 1, i % 2 == 0 ? 0 : 70, i % 2 == 0 ? kPrompt : 1);
+  Layer layer = half_layer(shape, num_tokens, GetParam());
+  layer.state = Tensor::empty({kRequests + 1, shape.heads, shape.head_dim, shape.state_dim}, DType::kF32);
+  test::fill_random(layer.state, 9);
+  Layer expected = layer;
+  expected.state = Tensor::empty({kRequests + 1, shape.heads, shape.head_dim, shape.state_dim}, DType::kF32);
+  std::ranges::copy(layer.state.span<float>(), expected.state.span<float>().begin());
+  expected.out = Tensor::empty({num_tokens, shape.heads, shape.head_dim}, DType::kF32);
+  test::run(layer.args(batch, 0, num_tokens), GetParam());
+  reference::selective_scan(expected.args(batch, 0, num_tokens));
+  EXPECT_LE(test::relative_error(layer.out, expected.out), kHalfTolerance);
+  for (const int32_t slot : {1, 2, 45, 46, 89, 90}) {
+    Batch one;
+    const int64_t first = (slot - 1) / 2 * (kPrompt + 1) + (slot % 2 == 0 ? kPrompt : 0);
+    one.add(slot, slot % 2 == 0 ? 70 : 0, slot % 2 == 0 ? 1 : kPrompt);
+    Layer alone = half_layer(shape, num_tokens, GetParam());
+    alone.state = Tensor::empty({kRequests + 1, shape.heads, shape.head_dim, shape.state_dim}, DType::kF32);
+    test::fill_random(alone.state, 9);
+    test::run(alone.args(one, first, one.cu_seqlen_q.back()), GetParam());
+    EXPECT_TRUE(
+        std::ranges::equal(alone.state.view()[slot].span<float>(), layer.state.view()[slot].span<float>()))
+        << "slot " << slot;
+  }
+}
+
 TEST_P(SelectiveScanHalf, NormalizesGatedGroups) {
   for (const int64_t size : {8, 10, 512, 1040, 4096}) {
     const int64_t tokens = 3, groups = 2;

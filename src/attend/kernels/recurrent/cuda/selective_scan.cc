@@ -40,7 +40,7 @@ ScanParams scan_params(const SelectiveScanArgs& args) {
 bool supports_chunks(const SelectiveScanArgs& args, const ScanParams& params) {
   const bool has_instance = params.state_dim == 64 || params.state_dim == 128 || params.state_dim == 256;
   if (current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin) <
-      sm80::scan_chunks_shared_bytes(params.state_dim, sm80::kNarrowSlice))
+      sm80::scan_chunks_shared_bytes(params.state_dim, sm80::kNarrowSlice, 2))
     return false;
   return params.element != Element::kF32 && params.aligned && has_instance && params.head_dim % 8 == 0 &&
          rows_aligned({&args.x, &args.out});

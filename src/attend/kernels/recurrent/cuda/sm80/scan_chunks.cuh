@@ -3,22 +3,23 @@
 //   out = ((c b^T) o E o step_j) x + e^G_i c h^T + d x;  h = e^G_63 h + (e^(G_63 - G_j) step_j x_j)^T b
 //
 //   tile        one request, one head, 64 or 32 rows of its state (kSlice), all chunks one after another
-//   warps       8. Output warps multiply 16 tokens each. State warps have 16 rows of the state each, if
-//   kSlice
-//               is 32 half of their columns; they also copy x, b and c, and sum the steps of the next chunk
-//   registers   at most 128 if kSlice is 32 and two CTAs fit an SM, otherwise 255. Output warps: 32 sums for
-//               c b^T, kSlice / 2 for outputs. State warps: kSlice x state_dim / 128
-//   shared      2 stages of 64 tokens of x, b and c; 2 copies of the state in 16 bits; steps: 90 KB at kSlice
-//               32 and state_dim 128
+//   warps       12. Two groups of four output warps compute every second chunk, 16 tokens per warp. Four
+//               state warps step the state, 16 rows each (and half of the columns if kSlice is 32); they also
+//               copy x, b and c, and sum the steps of the next chunk
+//   registers   at most 168. Output warps: 32 sums for c b^T, kSlice / 2 for outputs. State warps: kSlice x
+//               state_dim / 128
+//   shared      3 stages (2 if they do not fit) of 64 tokens of x, b and c, a copy of the state before the
+//               chunk in 16 bits, and steps: 137 KB at kSlice 32 and state_dim 128
 //   bytes       x and out once; b and c once per head and slice, from L2
-//   bound       output warps: mma.sync, and shared memory for its operands
+//   bound       latency of a chunk in a group; shared memory for mma.sync
 //
-// The state after a chunk does not depend on the chunk's outputs, so both are computed at the same time, with
-// one barrier per chunk.
+// The state after a chunk does not depend on the chunk's outputs. State warps are therefore up to two chunks
+// ahead of the groups. They fill a stage, arrive at the barrier on which its group waits, and wait for the
+// group before they fill it again.
 //
 // Chunks are at multiples of 64 of a request's positions, and the state is f32 in registers from chunk to
-// chunk, so that the division of a prompt at these positions does not change any bit. kSlice does not either:
-// rows of the state are independent.
+// chunk, so that the division of a prompt at these positions does not change any bit, unless a token between
+// them has a save slot. kSlice does not change bits: rows of the state are independent.
 //
 // The state is read and written once per step. The forms that compute all chunks at the same time store a
 // state per chunk, in Nemotron 3 Nano as many bytes as x and out together, and read and write it again to
@@ -44,8 +45,10 @@
 namespace attend::kernels::cuda::sm80 {
 
 inline constexpr int kChunk = 64;
-inline constexpr int kRoleWarps = 4, kRoleThreads = 32 * kRoleWarps;  // of output warps, and of state warps
-inline constexpr int kChunkThreads = 2 * kRoleThreads;
+inline constexpr int kRoleWarps = 4, kRoleThreads = 32 * kRoleWarps;  // of each group
+inline constexpr int kOutputGroups = 2;
+inline constexpr int kChunkThreads = (1 + kOutputGroups) * kRoleThreads;
+inline constexpr int kItemBarrier = 15;  // of all threads
 inline constexpr int kPieceBytes = 16, kPieceElements = 8;
 
 // Offset of 16 bytes of a row of a tile. Eight rows at the same piece are in different banks.
@@ -79,14 +82,13 @@ __device__ inline float2 unpack(uint32_t bits, __half) {
   return __half22float2(*reinterpret_cast<const __half2*>(&bits));
 }
 
-template <int kStateDim_, int kSlice_>
+template <int kStateDim_, int kSlice_, int kStages_>
 struct ScanTile {
-  static constexpr int kStateDim = kStateDim_, kSlice = kSlice_;
+  static constexpr int kStateDim = kStateDim_, kSlice = kSlice_, kStages = kStages_;
   static constexpr int kStateRowBytes = 2 * kStateDim, kSliceRowBytes = 2 * kSlice;
   static constexpr int kXBytes = kChunk * kSliceRowBytes, kStateRowsBytes = kChunk * kStateRowBytes;
   static constexpr int kStageBytes = kXBytes + 2 * kStateRowsBytes;
-  static constexpr int kStages = 2;
-  static constexpr int kCtasPerSm = kSlice == 32 && kStateDim <= 128 ? 2 : 1;
+  static constexpr int kUnroll = kSlice == 32 ? 2 : 1;  // limited by registers
   static constexpr int kCopyBytes = kSlice * kStateRowBytes;
   // State warps: 16 rows and a part of the columns.
   static constexpr int kRowBlocks = kSlice / 16, kColumnParts = kRoleWarps / kRowBlocks;
@@ -106,8 +108,9 @@ struct alignas(16) ChunkSteps {
 template <class Tile>
 struct ScanShared {
   alignas(128) char stages[Tile::kStages][Tile::kStageBytes];
-  char states[2][Tile::kCopyBytes];  // [kSlice, kStateDim] in 16 bits: before this chunk and the next one
-  ChunkSteps steps[2];
+  char states[Tile::kStages][Tile::kCopyBytes];  // [kSlice, kStateDim] in 16 bits: before the chunk
+  ChunkSteps steps[Tile::kStages];
+  float divided_weights[kRoleWarps][kChunk];  // of each state warp
   // In shared memory, since all registers are in use during a scan.
   StepRequest request;
   int item;
@@ -129,8 +132,9 @@ class ScanChunksCta {
   __device__ void run() {
     // Token of row 0 of the first chunk; rows outside the request are not read.
     const int first_token = request_.begin - (request_.seqlen_kv - request_.seqlen_q()) % kChunk;
-    if (thread_ < kRoleThreads)
-      run_outputs(first_token);
+    const int group = ptx::warp_uniform(thread_ / kRoleThreads);
+    if (group < kOutputGroups)
+      run_outputs(first_token, group);
     else
       run_state(first_token);
   }
@@ -139,14 +143,22 @@ class ScanChunksCta {
   static constexpr int kSliceBlocks = Tile::kSlice / 8;
   static constexpr int kTokenBlocks = kChunk / 8;
 
-  // Copies, steps and the state before the chunk of a stage are visible to all warps, and no warp uses the
-  // other stage.
-  static __device__ void start_chunk() { ptx::bar_sync(1, kChunkThreads); }
+  // Barriers. Chunks of a group fill and empty a stage in turn, so each group has its own.
+  static constexpr int kStateBarrier = 1 + 2 * Tile::kStages * kOutputGroups, kPairThreads = 2 * kRoleThreads;
+  static __device__ int full(int stage, int group) { return 1 + stage * kOutputGroups + group; }
+  static __device__ int empty(int stage, int group) {
+    return 1 + (Tile::kStages + stage) * kOutputGroups + group;
+  }
+  static __device__ int next_stage(int stage) { return stage + 1 == Tile::kStages ? 0 : stage + 1; }
 
-  __device__ void run_outputs(int first_token) const {
-    for (int stage = 0; first_token < request_.end; first_token += kChunk, stage ^= 1) {
-      start_chunk();
+  __device__ void run_outputs(int first_token, int group) const {
+    int stage = group;
+    for (first_token += group * kChunk; first_token < request_.end; first_token += kOutputGroups * kChunk) {
+      ptx::bar_sync(full(stage, group), kPairThreads);
       write_outputs(first_token, stage);
+      if (first_token + Tile::kStages * kChunk < request_.end)
+        ptx::bar_arrive(empty(stage, group), kPairThreads);
+      for (int i = 0; i < kOutputGroups; ++i) stage = next_stage(stage);
     }
   }
 
@@ -155,16 +167,25 @@ class ScanChunksCta {
     load_steps(first_token);
     load_state();
     store_copy(0);
-    for (int stage = 0; first_token < request_.end; first_token += kChunk, stage ^= 1) {
+    int stage = 0, group = 0;
+    for (int chunk = 0; first_token < request_.end; ++chunk, first_token += kChunk, group ^= 1) {
       if (warp_ == 0) sum_steps(shared_.steps[stage]);
       ptx::cp_async_wait_group<0>();
-      start_chunk();
-      if (first_token + kChunk < request_.end) {
-        load_tiles(first_token + kChunk, stage ^ 1);
+      // Copies and steps are visible to all state warps.
+      ptx::bar_sync(kStateBarrier, kRoleThreads);
+      ptx::bar_arrive(full(stage, group), kPairThreads);
+      const int next = next_stage(stage);
+      const bool has_next = first_token + kChunk < request_.end;
+      if (has_next) {
+        // Group of chunk `chunk` + 1 - kStages.
+        if (chunk + 1 >= Tile::kStages)
+          ptx::bar_sync(empty(next, group ^ ((Tile::kStages + 1) % 2)), kPairThreads);
+        load_tiles(first_token + kChunk, next);
         load_steps(first_token + kChunk);
       }
       step_state(stage);
-      store_copy(stage ^ 1);
+      if (has_next) store_copy(next);
+      stage = next;
     }
     store_state(request_.row);
   }
@@ -258,7 +279,7 @@ class ScanChunksCta {
     // their products independent.
     const bool upper = ptx::warp_uniform(warp_) >= kRoleWarps / 2;
     float scores[kTokenBlocks][4] = {}, outputs[kSliceBlocks][4] = {};
-#pragma unroll 1  // two CTAs per SM leave no registers for more
+#pragma unroll Tile::kUnroll
     for (int k = 0; k < Tile::kStateDim / 16; k += 2) {
       uint32_t queries[2][4];
 #pragma unroll
@@ -337,33 +358,35 @@ class ScanChunksCta {
 
   // Steps the state through a chunk. A token before the end whose state has a second slot divides the chunk.
   __device__ void step_state(int stage) {
-    ChunkSteps& steps = shared_.steps[stage];
+    const ChunkSteps& steps = shared_.steps[stage];
     int first = 0;
     do {
       int last = kChunk - 1;
+      const float* weights = steps.weights;
       if (steps.any_saves != 0) {
         last = first;
         while (last < kChunk - 1 && steps.saves[last] == 0) ++last;
-        if (last - first < kChunk - 1) weigh(steps, first, last);
+        if (last - first < kChunk - 1) weights = weigh(steps, first, last);
       }
       const float before = first == 0 ? 0.0f : steps.sums[first - 1];
-      add_inputs(stage, ptx::ex2_approx(fminf(steps.sums[last] - before, 0.0f)));
+      add_inputs(stage, ptx::ex2_approx(fminf(steps.sums[last] - before, 0.0f)), weights);
       if (const int slot = steps.saves[last]; slot != 0) store_state(slot);
       first = last + 1;
     } while (first < kChunk);
   }
-  // Changes the weights to those of tokens [first, last].
-  __device__ void weigh(ChunkSteps& steps, int first, int last) const {
-    ptx::bar_sync(2, kRoleThreads);  // all state warps have read the weights
-    if (const int token = thread_ % kRoleThreads; token < kChunk) {
+  // Returns the weights of tokens [first, last] of a chunk.
+  __device__ const float* weigh(const ChunkSteps& steps, int first, int last) const {
+    float* const weights = shared_.divided_weights[warp_];
+    __syncwarp();  // all lanes have read the weights before
+    for (int token = lane_; token < kChunk; token += 32) {
       const float decay = ptx::ex2_approx(fminf(steps.sums[last] - steps.sums[token], 0.0f));
-      steps.weights[token] = token >= first && token <= last ? steps.steps[token] * decay : 0.0f;
+      weights[token] = token >= first && token <= last ? steps.steps[token] * decay : 0.0f;
     }
-    ptx::bar_sync(2, kRoleThreads);
+    __syncwarp();
+    return weights;
   }
   // h = decay h + (weights x)^T b.
-  __device__ void add_inputs(int stage, float decay) {
-    const ChunkSteps& steps = shared_.steps[stage];
+  __device__ void add_inputs(int stage, float decay, const float* weights) {
     const uint32_t x_from = x_tile(stage) + piece_offset<Tile::kSliceRowBytes>(
                                                 lane_ % 8 + lane_ / 16 * 8, 2 * row_block_ + lane_ / 8 % 2);
     const uint32_t keys_from =
@@ -375,12 +398,12 @@ class ScanChunksCta {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
         const int column = 16 * k + 8 * half + 2 * (lane_ % 4);
-        const float2 weights = *reinterpret_cast<const float2*>(&steps.weights[column]);
+        const float2 pair_weights = *reinterpret_cast<const float2*>(&weights[column]);
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           uint32_t& pair = inputs[k][2 * half + row];
           const float2 values = unpack(pair, T());
-          pair = pack(weights.x * values.x, weights.y * values.y, T());
+          pair = pack(pair_weights.x * values.x, pair_weights.y * values.y, T());
         }
       }
     }
@@ -490,7 +513,7 @@ struct ScanChunksLaunch {
 
 // CTAs scan one slice of a head of a request after another, so that requests with few tokens need no CTAs.
 template <class T, class Tile>
-__global__ void __launch_bounds__(kChunkThreads, Tile::kCtasPerSm)
+__global__ void __launch_bounds__(kChunkThreads, 1)
     scan_chunks_kernel(const __grid_constant__ ScanChunksLaunch launch) {
   extern __shared__ __align__(128) char dynamic[];
   ptx::launch_dependents();
@@ -504,40 +527,55 @@ __global__ void __launch_bounds__(kChunkThreads, Tile::kCtasPerSm)
       shared.request = step_request(params.batch, request_idx);
       shared.item = item;
     }
-    ptx::bar_sync(1, kChunkThreads);
+    ptx::bar_sync(kItemBarrier, kChunkThreads);
     ScanChunksCta<T, Tile>(params, shared, item % launch.num_tasks, launch.num_slices).run();
     item = shared.item;
-    ptx::bar_sync(1, kChunkThreads);  // no warp uses the shared memory of this item
+    ptx::bar_sync(kItemBarrier, kChunkThreads);  // no warp uses the shared memory of this item
   }
+}
+
+inline int num_slices(const ScanParams& params, int slice) { return (params.head_dim + slice - 1) / slice; }
+inline int max_long_requests(const ScanParams& params) {
+  return std::min(params.batch.num_reqs, params.batch.num_tokens / (params.max_tokens + 1));
 }
 
 template <class T, class Tile>
 void launch_tile(const ScanParams& params, void* stream) {
-  constexpr int kSharedBytes = scan_chunks_shared_bytes(Tile::kStateDim, Tile::kSlice);
+  constexpr int kSharedBytes = scan_chunks_shared_bytes(Tile::kStateDim, Tile::kSlice, Tile::kStages);
   static_assert(sizeof(ScanShared<Tile>) <= kSharedBytes);
-  const int num_slices = (params.head_dim + Tile::kSlice - 1) / Tile::kSlice;
-  const int max_requests = std::min(params.batch.num_reqs, params.batch.num_tokens / (params.max_tokens + 1));
-  const int num_ctas = std::min(max_requests * params.num_heads * num_slices, Tile::kCtasPerSm * num_sms());
+  const int head_slices = num_slices(params, Tile::kSlice), num_tasks = params.num_heads * head_slices;
+  const int num_ctas = std::min(max_long_requests(params) * num_tasks, num_sms());
   if (num_ctas == 0) return;
   allow_shared_memory<scan_chunks_kernel<T, Tile>>(kSharedBytes, "selective_scan");
   launch_dependent<ScanChunksLaunch>(scan_chunks_kernel<T, Tile>, static_cast<unsigned>(num_ctas),
-                                     kChunkThreads, kSharedBytes, stream,
-                                     {params, num_slices, params.num_heads * num_slices}, "selective_scan");
+                                     kChunkThreads, kSharedBytes, stream, {params, head_slices, num_tasks},
+                                     "selective_scan");
+}
+
+template <class T, int kStateDim>
+void launch_state_dim(const ScanParams& params, void* stream) {
+  const int max_shared = current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+  const auto fits = [&](int slice, int stages) {
+    return scan_chunks_shared_bytes(kStateDim, slice, stages) <= max_shared;
+  };
+  // Wide slices read b and c half as often, and take 1.13 times as long on an H200.
+  const auto rounds = [&](int slice) {
+    const int num_items = max_long_requests(params) * params.num_heads * num_slices(params, slice);
+    return (num_items + num_sms() - 1) / num_sms();
+  };
+  if constexpr (kStateDim <= 128)
+    if (fits(kWideSlice, 3) && 8 * rounds(kWideSlice) < 7 * rounds(kNarrowSlice))
+      return launch_tile<T, ScanTile<kStateDim, kWideSlice, 3>>(params, stream);
+  if constexpr (kStateDim <= 128)
+    if (fits(kNarrowSlice, 3)) return launch_tile<T, ScanTile<kStateDim, kNarrowSlice, 3>>(params, stream);
+  launch_tile<T, ScanTile<kStateDim, kNarrowSlice, 2>>(params, stream);
 }
 
 template <class T>
 void launch_scan_chunks(const ScanParams& params, void* stream) {
-  // Wide slices read b and c half as often; narrow ones have twice the CTAs.
-  const int wide_ctas = params.batch.num_reqs * params.num_heads * (params.head_dim / kWideSlice);
-  const bool wide = params.head_dim % kWideSlice == 0 && wide_ctas >= 2 * num_sms() &&
-                    scan_chunks_shared_bytes(params.state_dim, kWideSlice) <=
-                        current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
-  if (params.state_dim == 256) return launch_tile<T, ScanTile<256, kNarrowSlice>>(params, stream);
-  if (params.state_dim == 128)
-    return wide ? launch_tile<T, ScanTile<128, kWideSlice>>(params, stream)
-                : launch_tile<T, ScanTile<128, kNarrowSlice>>(params, stream);
-  return wide ? launch_tile<T, ScanTile<64, kWideSlice>>(params, stream)
-              : launch_tile<T, ScanTile<64, kNarrowSlice>>(params, stream);
+  if (params.state_dim == 64) return launch_state_dim<T, 64>(params, stream);
+  if (params.state_dim == 128) return launch_state_dim<T, 128>(params, stream);
+  launch_state_dim<T, 256>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80
