@@ -5,6 +5,7 @@
 // computing warps exchange nothing, and only wait for the warps that load chunks.
 #pragma once
 
+#include "attend/kernels/common/cuda/ptx/barrier.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_chunk_layout.h"
 #include "attend/kernels/recurrent/cuda/common/delta_kernels.h"
 #include "attend/kernels/recurrent/cuda/common/delta_rows.cuh"
@@ -270,7 +271,7 @@ __device__ inline void load_delta_chunk(const DeltaChunkParams& params, const De
 template <class Scan>
 __device__ inline void walk_delta_chunks(const DeltaChunkParams& params, typename Scan::Stage* stages) {
   using Stage = typename Scan::Stage;
-  constexpr int kStages = Scan::kStages, kWarps = Scan::kWarps;
+  constexpr int kStages = Scan::kStages, kWarps = Scan::kWarps, kBarrier = 1;
   static_assert(offsetof(Stage, factors) == offsetof(Stage, matrices) + 2 * kDeltaMatrixBytes);
   const DeltaParams& delta = params.delta;
   const int thread = static_cast<int>(threadIdx.x), warp = thread / 32;
@@ -294,7 +295,7 @@ __device__ inline void walk_delta_chunks(const DeltaChunkParams& params, typenam
     for (int c = 0; c < num_chunks; ++c) {
       ptx::cp_async_wait_group<kStages - 2>();
       Scan::loaded();
-      __syncthreads();  // chunk c is loaded, and chunk c - 1 is no longer read
+      ptx::bar_sync(kBarrier, Scan::kThreads);  // chunk c is loaded, and chunk c - 1 is no longer read
       load(c + kStages - 1);
     }
   } else {
@@ -302,7 +303,7 @@ __device__ inline void walk_delta_chunks(const DeltaChunkParams& params, typenam
     typename Scan::Warp scan(delta, head, first_row, warp, thread % 32);
     scan.start(request);
     for (int c = 0; c < num_chunks; ++c) {
-      __syncthreads();
+      ptx::bar_sync(kBarrier, Scan::kThreads);
       scan.step(stages[c % kStages], delta_chunk(request, c));
     }
     scan.finish(request);
