@@ -20,6 +20,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kThreads = 128, kLanes = 32;
+constexpr int kMinCtasPerSm = 8;  // without a minimum, ptxas spills to reach more
 // If tokens are too few to keep the GPU busy, heads of q are distributed over CTAs.
 constexpr int kFewTokens = 256, kHeadsPerCta = 8;
 static_assert(kThreads == kScaledThreads);
@@ -165,7 +166,7 @@ class LatentRow {
 // Waits for the previous kernel before it allows the next one to start, as prefix_ready requires of kernels
 // that store K/V.
 template <bool kScaled>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, kMinCtasPerSm)
     latent_row_kernel(const __grid_constant__ LatentRowParams params) {
   ptx::griddepcontrol_wait();
   ptx::launch_dependents();
