@@ -1,4 +1,4 @@
-// Tiles of mma.m16n8k16 for the chunk form of the delta rule.
+// Tiles of mma.m16n8k16 for the chunk forms of recurrences.
 #pragma once
 
 #include <cuda_bf16.h>

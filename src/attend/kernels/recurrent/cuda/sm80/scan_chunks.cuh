@@ -38,83 +38,12 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
+#include "attend/kernels/recurrent/cuda/common/delta_tiles.cuh"
 #include "attend/kernels/recurrent/cuda/common/scan_step.cuh"
-#include "attend/kernels/recurrent/cuda/common/step_request.cuh"
 #include "attend/kernels/recurrent/cuda/sm80/scan_chunks_kernel.h"
+#include "attend/kernels/recurrent/cuda/sm80/scan_tile.cuh"
 
 namespace attend::kernels::cuda::sm80 {
-
-inline constexpr int kChunk = 64;
-inline constexpr int kRoleWarps = 4, kRoleThreads = 32 * kRoleWarps;  // of each group
-inline constexpr int kOutputGroups = 2;
-inline constexpr int kChunkThreads = (1 + kOutputGroups) * kRoleThreads;
-inline constexpr int kItemBarrier = 15;  // of all threads
-inline constexpr int kPieceBytes = 16, kPieceElements = 8;
-
-// Offset of 16 bytes of a row of a tile. Eight rows at the same piece are in different banks.
-template <int kRowBytes>
-__device__ inline uint32_t piece_offset(int row, int piece) {
-  static_assert(kRowBytes == 64 || kRowBytes % 128 == 0);
-  const int swizzle = kRowBytes == 64 ? row / 2 % 4 : row % 8;
-  return static_cast<uint32_t>(row * kRowBytes + (piece ^ swizzle) * kPieceBytes);
-}
-
-// Moves an offset by this number of pieces, whose bits are 0 in the piece of `offset`.
-template <int kRowBytes>
-__device__ inline uint32_t move_pieces(uint32_t offset, int pieces) {
-  constexpr int kSwizzled = kRowBytes == 64 ? 4 : 8;
-  return (offset ^ static_cast<uint32_t>(pieces % kSwizzled * kPieceBytes)) +
-         static_cast<uint32_t>(pieces / kSwizzled * kSwizzled * kPieceBytes);
-}
-
-__device__ inline uint32_t pack(float low, float high, __nv_bfloat16) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ inline uint32_t pack(float low, float high, __half) {
-  const __half2 pair = __floats2half2_rn(low, high);
-  return *reinterpret_cast<const uint32_t*>(&pair);
-}
-__device__ inline float2 unpack(uint32_t bits, __nv_bfloat16) {
-  return __bfloat1622float2(*reinterpret_cast<const __nv_bfloat162*>(&bits));
-}
-__device__ inline float2 unpack(uint32_t bits, __half) {
-  return __half22float2(*reinterpret_cast<const __half2*>(&bits));
-}
-
-template <int kStateDim_, int kSlice_, int kStages_>
-struct ScanTile {
-  static constexpr int kStateDim = kStateDim_, kSlice = kSlice_, kStages = kStages_;
-  static constexpr int kStateRowBytes = 2 * kStateDim, kSliceRowBytes = 2 * kSlice;
-  static constexpr int kXBytes = kChunk * kSliceRowBytes, kStateRowsBytes = kChunk * kStateRowBytes;
-  static constexpr int kStageBytes = kXBytes + 2 * kStateRowsBytes;
-  static constexpr int kUnroll = kSlice == 32 ? 2 : 1;  // limited by registers
-  static constexpr int kCopyBytes = kSlice * kStateRowBytes;
-  // State warps: 16 rows and a part of the columns.
-  static constexpr int kRowBlocks = kSlice / 16, kColumnParts = kRoleWarps / kRowBlocks;
-  static constexpr int kWarpColumns = kStateDim / kColumnParts, kBlocks = kWarpColumns / 8;
-  static_assert(kColumnParts * kRowBlocks == kRoleWarps && kBlocks % 2 == 0);
-};
-
-// Steps of the tokens of a chunk. Tokens outside the request have step 0.
-struct alignas(16) ChunkSteps {
-  float sums[kChunk];  // G in units of ln 2
-  float steps[kChunk];
-  float weights[kChunk];  // steps times e^(G_63 - G)
-  int saves[kChunk];      // slots that receive the state after the token; 0: none
-  int any_saves;
-};
-
-template <class Tile>
-struct ScanShared {
-  alignas(128) char stages[Tile::kStages][Tile::kStageBytes];
-  char states[Tile::kStages][Tile::kCopyBytes];  // [kSlice, kStateDim] in 16 bits: before the chunk
-  ChunkSteps steps[Tile::kStages];
-  float divided_weights[kRoleWarps][kChunk];  // of each state warp
-  // In shared memory, since all registers are in use during a scan.
-  StepRequest request;
-  int item;
-};
 
 template <class T, class Tile>
 class ScanChunksCta {
@@ -237,10 +166,10 @@ class ScanChunksCta {
                   : params_.batch.save_slots == nullptr ? 0
                                                         : params_.batch.save_slots[token];
     }
-    dt_ = pack(dt[0], dt[1], T());
+    dt_ = pack_pair(dt[0], dt[1], T());
   }
   __device__ void sum_steps(ChunkSteps& to) const {
-    const float2 dt = unpack(dt_, T());
+    const float2 dt = unpack_pair<T>(dt_);
     const float first = saves_[0] == kNoToken ? 0.0f : scan_step(params_, dt.x, head_);
     const float second = saves_[1] == kNoToken ? 0.0f : scan_step(params_, dt.y, head_);
     const float first_log = log2_rate_ * first, both = fmaf(log2_rate_, second, first_log);
@@ -323,8 +252,8 @@ class ScanChunksCta {
           const float decay = ptx::ex2_approx(fminf(sums[i / 2] - sum, 0.0f));
           return column + i % 2 <= rows[i / 2] ? scores[block][i] * decay * step : 0.0f;
         };
-        weights[2 * half] = pack(weight(0), weight(1), T());
-        weights[2 * half + 1] = pack(weight(2), weight(3), T());
+        weights[2 * half] = pack_pair(weight(0), weight(1), T());
+        weights[2 * half + 1] = pack_pair(weight(2), weight(3), T());
       }
 #pragma unroll
       for (int pair = 0; pair < kSliceBlocks / 2; ++pair) {
@@ -349,9 +278,9 @@ class ScanChunksCta {
             move_pieces<Tile::kSliceRowBytes>(piece_offset<Tile::kSliceRowBytes>(rows[0], 0), block) +
             8 * i * Tile::kSliceRowBytes;
         const float2 inputs =
-            unpack(reinterpret_cast<const uint32_t*>(shared_.stages[stage] + offset)[lane_ % 4], T());
-        *reinterpret_cast<uint32_t*>(out + 8 * block) =
-            pack(fmaf(d, inputs.x, outputs[block][2 * i]), fmaf(d, inputs.y, outputs[block][2 * i + 1]), T());
+            unpack_pair<T>(reinterpret_cast<const uint32_t*>(shared_.stages[stage] + offset)[lane_ % 4]);
+        *reinterpret_cast<uint32_t*>(out + 8 * block) = pack_pair(
+            fmaf(d, inputs.x, outputs[block][2 * i]), fmaf(d, inputs.y, outputs[block][2 * i + 1]), T());
       }
     }
   }
@@ -402,8 +331,8 @@ class ScanChunksCta {
 #pragma unroll
         for (int row = 0; row < 2; ++row) {
           uint32_t& pair = inputs[k][2 * half + row];
-          const float2 values = unpack(pair, T());
-          pair = pack(pair_weights.x * values.x, pair_weights.y * values.y, T());
+          const float2 values = unpack_pair<T>(pair);
+          pair = pack_pair(pair_weights.x * values.x, pair_weights.y * values.y, T());
         }
       }
     }
@@ -471,7 +400,7 @@ class ScanChunksCta {
                 piece_offset<Tile::kStateRowBytes>(block_row(0), first_column_ / 8), block) +
             8 * half * Tile::kStateRowBytes;
         reinterpret_cast<uint32_t*>(shared_.states[stage] + offset)[lane_ % 4] =
-            pack(state_[block][2 * half], state_[block][2 * half + 1], T());
+            pack_pair(state_[block][2 * half], state_[block][2 * half + 1], T());
       }
   }
 
