@@ -1,14 +1,16 @@
 // Fallback of attention and MLA: one CTA per token and query head, in float32 on the CUDA cores, for any
 // dtype and layout that the tiled kernels do not support.
 //
-//   tile        1 row x 32 keys (16 above head dim 256); head dims up to 256/256, or 576/512
+//   tile        1 row x 32 keys; 16 keys above head dim 256
 //   warps       8, each with 4 (2) keys of a tile; lane l has elements l, l + 32, ...
-//   registers   167 (250)
-//   shared      8 KB (16), for the sum over warps
+//   registers   84, 118, 167 or 250 for head dims up to 64, 128, 256 or 576/512
+//   shared      2 to 16 KB, for the sum over warps
 //   bytes       per key: its K and V row, read again for every query head
 //   bound       latency of loads and warp sums; this is the fallback
 //
 // The order of all sums depends on the visible keys only, so a row has the same bits in any batch.
+#include <algorithm>
+
 #include "attend/kernels/attention/cuda/common/attention_mask.cuh"
 #include "attend/kernels/attention/cuda/common/head_scales.cuh"
 #include "attend/kernels/attention/cuda/common/padding.cuh"
@@ -182,8 +184,11 @@ void launch_rows(void (*kernel)(AttentionParams), const AttentionParams& params,
 template <Element kElement>
 void launch_plain_rows(const AttentionParams& params, void* stream) {
   using Rows = PlainRows<kElement>;
-  launch_rows(params.head_dim_qk <= 256 ? row_attention<Rows, 8, 8, 4> : row_attention<Rows, 18, 16, 2>,
-              params, stream);
+  const int head_dim = std::max(params.head_dim_qk, params.head_dim_v);
+  if (head_dim <= 64) return launch_rows(row_attention<Rows, 2, 2, 4>, params, stream);
+  if (head_dim <= 128) return launch_rows(row_attention<Rows, 4, 4, 4>, params, stream);
+  if (head_dim <= 256) return launch_rows(row_attention<Rows, 8, 8, 4>, params, stream);
+  launch_rows(row_attention<Rows, 18, 16, 2>, params, stream);
 }
 
 }  // namespace
