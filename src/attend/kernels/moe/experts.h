@@ -98,12 +98,14 @@ struct MoeShape {
 enum class ExpertActivation : uint8_t {
   kSilu,           // silu(gate) * up. The rows of gate_up are all gate rows, then all up rows.
   kClampedSwiglu,  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit, up in [-limit, limit]. Rows
-                   // of gate and up alternate (gpt-oss), or are separate linears. The latter: CPUs only.
+                   // of gate and up alternate (gpt-oss), unless ExpertGate::alternates is false.
   kRelu2,          // max(up, 0)^2, without a gate: gate_up has the up rows only (NemotronH)
 };
 struct ExpertGate {
   ExpertActivation activation = ExpertActivation::kSilu;
   float limit = 0.0f, alpha = 0.0f;  // for kClampedSwiglu; above 0
+  // For kClampedSwiglu; false: all gate rows, then all up rows. CPUs only.
+  bool alternates = true;
 
   // Rows of gate and up per intermediate feature.
   int num_products() const { return activation == ExpertActivation::kRelu2 ? 1 : 2; }

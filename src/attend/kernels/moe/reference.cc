@@ -30,8 +30,7 @@ std::vector<double> multiply(std::span<const Linear> linears, int64_t first_row,
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
-// `separate`: gate and up are separate linears.
-std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& gate_up, bool separate) {
+std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& gate_up) {
   std::vector<double> inner(gate_up.size() / static_cast<size_t>(rule.num_products()));
   for (size_t j = 0; j < inner.size(); ++j) {
     if (rule.activation == ExpertActivation::kSilu) {
@@ -43,7 +42,8 @@ std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& 
       continue;
     }
     const double limit = double{rule.limit};
-    const size_t gate_row = separate ? j : 2 * j, up_row = separate ? inner.size() + j : 2 * j + 1;
+    const size_t gate_row = rule.alternates ? 2 * j : j,
+                 up_row = rule.alternates ? 2 * j + 1 : inner.size() + j;
     const double gate = std::min(gate_up[gate_row], limit), up = std::clamp(gate_up[up_row], -limit, limit);
     inner[j] = (up + 1.0) * gate * sigmoid(double{rule.alpha} * gate);
   }
@@ -127,8 +127,7 @@ void moe_experts(const MoeExpertsArgs& args) {
       if (args.weights_scale_input)
         for (double& element : read) element *= weight;
       const std::vector<double> gate_up = multiply(args.linears.gate_up, expert * rows, rows, read);
-      const std::vector<double> inner =
-          activate(args.gate, gate_up, std::ssize(args.linears.gate_up) > num_experts);
+      const std::vector<double> inner = activate(args.gate, gate_up);
       const std::vector<double> out = multiply(args.linears.down, expert * hidden_size, hidden_size, inner);
       for (size_t j = 0; j < sum.size(); ++j) sum[j] += (args.weights_scale_input ? 1.0 : weight) * out[j];
     }

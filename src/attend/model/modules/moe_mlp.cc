@@ -95,6 +95,9 @@ void MoeMlpModule::forward(ModuleStep& step) const {
   kernels::ExpertLatents latents;
   if (const int64_t size = spec_.latent_size; size > 0)
     latents = {.in = latent_in_.front(), .out = latent_out_.front(), .rows = step.scratch.take(size)};
+  // Files with one tensor per expert have gate and up separately.
+  kernels::ExpertGate gate = spec_.gate;
+  gate.alternates = std::ssize(gate_up_) <= shape_.num_experts;
   kernels::moe_add(step.residual,
                    {.norm = norm_,
                     .router = router_.front(),
@@ -103,7 +106,7 @@ void MoeMlpModule::forward(ModuleStep& step) const {
                     .shape = shape_,
                     .experts = {.gate_up = gate_up_, .down = down_},
                     .latents = latents,
-                    .gate = spec_.gate,
+                    .gate = gate,
                     .weights_scale_input = spec_.weights_scale_input,
                     .shared = shared,
                     .scratch = scratch},

@@ -136,15 +136,13 @@ class ExpertProduct {
 };
 
 // Applies the activation to gate and up of each row, which are contiguous or alternate, and writes `out`, the
-// first intermediate_size features of the row. `separate`: gate and up are separate linears, so they are
-// contiguous.
-void activate(const ExpertGate& gate, const TensorView& gate_up, bool separate, const TensorView& out,
-              Isa isa) {
+// first intermediate_size features of the row.
+void activate(const ExpertGate& gate, const TensorView& gate_up, const TensorView& out, Isa isa) {
   if (gate.activation == ExpertActivation::kSilu) return silu_mul(gate_up, out, isa);
   if (gate.activation == ExpertActivation::kRelu2) return relu2(out, isa);
   constexpr int64_t kRun = 64;
   const ElementwiseKernels kernels = elementwise_kernels(isa);
-  if (separate)
+  if (!gate.alternates)
     return parallel_for_rows(out.shape[0], gate_up.shape[1], [&](int64_t row) {
       const float* const gates = gate_up[row].as<const float>();
       kernels.clamped_swiglu(gates, gates + out.shape[1], out[row].as<float>(), gate.limit, gate.alpha,
@@ -240,8 +238,7 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   const TensorView inner = scratch.inner.slice(1, 0, args.gate.num_products() * intermediate_size);
   multiply({args.linears.gate_up, args, scratch.rows, inner});
   const TensorView activated = scratch.inner.slice(1, 0, intermediate_size);
-  const bool separate = std::ssize(args.linears.gate_up) > args.shape.num_experts;
-  activate(args.gate, inner, separate, activated, isa);
+  activate(args.gate, inner, activated, isa);
   multiply({args.linears.down, args, activated, scratch.rows});
   combine(args, scratch);
 }
