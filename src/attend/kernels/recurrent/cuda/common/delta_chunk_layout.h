@@ -1,6 +1,6 @@
 // Gated delta rule in chunks of kDeltaChunk tokens, and the workspace of its kernels.
 //
-// Of a chunk with inputs k, q, v, gates beta and running sums G of the logarithms of the decays, with
+// A chunk has inputs k, q, v, gates beta and running sums G of the logarithms of the decays. With
 // E[i][j] = exp(G[i] - G[j]) and the state S before it (arXiv 2412.06464, section 3.3):
 //   M[i][j] = beta[i] E[i][j] k[i] k[j] for j < i, else 0;  T = (I + M)^-1
 //   X[i] = beta[i] (v[i] - exp(G[i]) S k[i]);  V = T X
