@@ -213,6 +213,17 @@ TEST(GgufFile, OpensAllPartsOfASplitFile) {
   expect_error(ErrorCode::kCorruptFile, {"split.no", "expected 1"}, [&] { open_gguf_files(path); });
 }
 
+TEST(GgufFile, RejectsASplitFileWithAnotherNumberOfTensors) {
+  const TempDir dir;
+  dir.write("m-00002-of-00002.gguf", split(1, 2).bytes());
+  const auto write = [&](int32_t count) {
+    return dir.write("m-00001-of-00002.gguf", split(0, 2).add("split.tensors.count", count).bytes());
+  };
+  EXPECT_EQ(open_gguf_files(write(0)).size(), 2u);
+  expect_error(ErrorCode::kCorruptFile, {"split.tensors.count\" 3", "expected 0"},
+               [&] { open_gguf_files(write(3)); });
+}
+
 TEST(GgufFile, ReadsAHeaderThatIsLargerThanTheFirstRead) {
   const TempDir dir;
   const std::vector<std::string> texts(1 << 18, "token");

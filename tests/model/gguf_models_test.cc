@@ -715,6 +715,26 @@ TEST(GgufModel, RejectsScalesThatAreNotFinite) {
                [&] { logits(dir.write("model.gguf", file.bytes())); });
 }
 
+TEST(GgufModel, RejectsPartialRotationOfArchitecturesWithoutIt) {
+  const Architecture qwen{
+      .name = "qwen3", .hf = "Qwen3ForCausalLM", .fields = json::object(), .metadata = no_metadata()};
+  const json config = hf_config(qwen);
+  const auto head_dim = config["head_dim"].get<uint32_t>();
+  const std::map<std::string, Values> weights = random_weights(config, {{12}});
+  const TempDir dir;
+  const auto logits_with = [&](uint32_t rotary_dim) {
+    GgufBytes file = gguf_metadata(qwen, config);
+    file.add("qwen3.rope.dimension_count", rotary_dim);
+    add_tensors(qwen, config, weights, file);
+    return logits(dir.write("model.gguf", file.bytes()));
+  };
+  EXPECT_NO_THROW(logits_with(head_dim));
+  expect_error(ErrorCode::kUnsupported,
+               {"qwen3.rope.dimension_count\" " + std::to_string(head_dim / 2),
+                "the head dim, " + std::to_string(head_dim)},
+               [&] { logits_with(head_dim / 2); });
+}
+
 TEST(GgufModel, RejectsAShapeThatDiffersFromTheMetadata) {
   const Architecture qwen{
       .name = "qwen3", .hf = "Qwen3ForCausalLM", .fields = json::object(), .metadata = no_metadata()};

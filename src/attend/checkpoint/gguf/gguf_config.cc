@@ -104,6 +104,17 @@ void copy_equal(const GgufModelMetadata& metadata, std::string_view name, const 
   config[key] = values[0];
 }
 
+// Rejects partial rotary embeddings of architectures that rotate all dimensions of a head.
+void check_rotary_dim(const GgufModelMetadata& metadata, const Json& config) {
+  const auto dim = metadata.find_integer("rope.dimension_count");
+  if (!dim || config.contains("partial_rotary_factor") || !config.contains("head_dim")) return;
+  const int64_t head_dim = config["head_dim"];
+  if (*dim != head_dim)
+    fail(ErrorCode::kUnsupported, metadata.file().name(), ": metadata \"",
+         metadata.key("rope.dimension_count"), "\" ", *dim, ": attend supports the head dim, ", head_dim,
+         ", in this architecture");
+}
+
 }  // namespace
 
 std::vector<int64_t> gguf_end_tokens(const GgufFile& file) {
@@ -179,6 +190,7 @@ Json gguf_config(std::span<const GgufFile> files) {
     config["bos_token_id"] = *bos;
   if (const auto ends = gguf_end_tokens(file); !ends.empty()) config["eos_token_id"] = ends;
   if (architecture.add_fields != nullptr) architecture.add_fields(metadata, config);
+  check_rotary_dim(metadata, config);
   return config;
 }
 

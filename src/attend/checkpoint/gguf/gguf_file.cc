@@ -228,6 +228,12 @@ std::vector<GgufFile> open_gguf_files(const std::filesystem::path& path) {
     if (files.back().find_integer("split.count") != num_files)
       files.back().reject("split.count", std::to_string(num_files));
   }
+  size_t num_tensors = 0;
+  for (const GgufFile& file : files) num_tensors += file.header().tensors.size();
+  if (const auto stated = files[0].find_integer("split.tensors.count");
+      stated && *stated != static_cast<int64_t>(num_tensors))
+    files[0].reject("split.tensors.count",
+                    std::to_string(num_tensors) + ", the number of tensors in all parts");
   return files;
 }
 
