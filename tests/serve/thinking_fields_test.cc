@@ -136,6 +136,10 @@ TEST(ThinkingFields, RejectLevelsThatTheTemplateDoesNotSupport) {
   EXPECT_EQ(error(kHybrid, R"("reasoning_effort": "xhigh")"), "");
   EXPECT_THAT(error(kHybrid, R"("thinking": {"type": "adaptive"})"), HasSubstr("thinking.type | "));
   EXPECT_THAT(error(kHybrid, R"("reasoning": {"exclude": true})"), HasSubstr("reasoning.exclude | "));
+  for (const char* budget : {"-2", "1.5", "\"7\"", "3000000000"})
+    EXPECT_EQ(error(kHybrid, R"("chat_template_kwargs": {"thinking_budget": )" + std::string(budget) + "}"),
+              "chat_template_kwargs.thinking_budget | chat_template_kwargs.thinking_budget " +
+                  std::string(budget) + ": expected an integer from -1 to 2147483647");
 }
 
 TEST(ThinkingFields, LimitTheReasoning) {
@@ -161,6 +165,12 @@ TEST(ThinkingFields, AreReadByTheOtherApis) {
       kResponses.read(parse_body(R"({"input": "x", "thinking_budget": 9})"), {}, formats);
   EXPECT_EQ(response.answer->max_reasoning_tokens, 9);
   EXPECT_EQ(Json::parse(response.variables)["thinking_budget"], 9);
+  const GenerationJob limited =
+      kResponses.read(parse_body(R"({"input": "x", "reasoning": {"max_tokens": 6}})"), {}, formats);
+  EXPECT_EQ(limited.answer->max_reasoning_tokens, 6);
+  const GenerationJob disabled =
+      kResponses.read(parse_body(R"({"input": "x", "reasoning": {"enabled": false}})"), {}, formats);
+  EXPECT_EQ(disabled.answer->max_reasoning_tokens, 0) << "the template has no switch";
   const GenerationJob message = kMessages.read(
       parse_body(
           R"({"max_tokens": 5, "messages": [{"role": "user", "content": "x"}], "thinking": {"type": "disabled"}})"),

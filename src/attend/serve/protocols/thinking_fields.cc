@@ -27,16 +27,6 @@ void read_effort_level(const Fields& fields, const char* key, ThinkingRequest& r
   request.effort_field = fields.name(key);
 }
 
-// Reads OpenRouter's field.
-void read_openrouter_reasoning(const Json& given, ThinkingRequest& request) {
-  const Fields inner(given, "reasoning.");
-  read_effort_level(inner, "effort", request);
-  read_thinking_limit(inner, "max_tokens", request);
-  if (const auto enabled = inner.boolean("enabled")) request.enabled = enabled;
-  if (inner.boolean("exclude").value_or(false))
-    reject_unsupported("reasoning.exclude", "not supported; expected false");
-}
-
 // Reads the field of DeepSeek's, GLM's and Kimi's APIs, or a boolean.
 void read_thinking_switch(const Json& given, ThinkingRequest& request) {
   if (given.is_boolean()) {
@@ -89,6 +79,12 @@ bool switch_off(const ThinkingControls* controls, Json& variables) {
   return !controls->switches.empty() || !controls->off_effort.empty();
 }
 
+// Returns the budget that a client passed as a variable of the template, or no value for an unlimited one.
+std::optional<int> budget_variable(const Json& variables) {
+  const auto budget = Fields(variables, "chat_template_kwargs.").integer(kBudgetVariable, -1, INT32_MAX);
+  return budget && *budget >= 0 ? std::optional(static_cast<int>(*budget)) : std::nullopt;
+}
+
 void set_budget_variables(int budget, const ThinkingControls* controls, Json& variables) {
   if (controls)
     for (const std::string& name : controls->budgets) variables.emplace(name, budget);
@@ -98,6 +94,14 @@ void set_budget_variables(int budget, const ThinkingControls* controls, Json& va
 
 }  // namespace
 
+void read_reasoning_object(const Fields& inner, ThinkingRequest& request) {
+  read_effort_level(inner, "effort", request);
+  read_thinking_limit(inner, "max_tokens", request);
+  if (const auto enabled = inner.boolean("enabled")) request.enabled = enabled;
+  if (inner.boolean("exclude").value_or(false))
+    reject_unsupported(inner.name("exclude"), "not supported; expected false");
+}
+
 void read_thinking_budget(const Fields& fields, ThinkingRequest& request) {
   for (const char* key :
        {"thinking_budget", "thinking_token_budget", "max_thinking_tokens", "reasoning_budget"})
@@ -106,7 +110,8 @@ void read_thinking_budget(const Fields& fields, ThinkingRequest& request) {
 
 ThinkingRequest read_chat_thinking(const Fields& fields) {
   ThinkingRequest request;
-  if (const Json* reasoning = fields.find("reasoning")) read_openrouter_reasoning(*reasoning, request);
+  if (const Json* reasoning = fields.find("reasoning"))
+    read_reasoning_object(Fields(*reasoning, "reasoning."), request);
   if (const Json* thinking = fields.find("thinking")) read_thinking_switch(*thinking, request);
   if (const auto enabled = fields.boolean("enable_thinking")) request.enabled = enabled;
   read_effort_level(fields, "reasoning_effort", request);
@@ -117,6 +122,7 @@ ThinkingRequest read_chat_thinking(const Fields& fields) {
 void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Json& variables,
                   GenerationJob& job) {
   const ThinkingControls* const controls = formats.thinking ? &*formats.thinking : nullptr;
+  const std::optional<int> own_budget = budget_variable(variables);
   std::optional<int> budget = request.max_tokens;
   if (request.effort) check_effort(request, controls);
   const bool is_off_level =
@@ -129,10 +135,7 @@ void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Js
     if (request.enabled || (request.effort && variable.empty())) set_switches(true, controls, variables);
     if (request.effort && !variable.empty()) variables.emplace(variable, *request.effort);
     if (budget) set_budget_variables(*budget, controls, variables);
-    // A client may set the variable itself.
-    if (const auto own = variables.find(kBudgetVariable);
-        !budget && own != variables.end() && own->is_number_integer() && *own >= 0 && *own <= INT32_MAX)
-      budget = own->get<int>();
+    if (!budget) budget = own_budget;
   }
   if (!budget) return;
   if (job.answer && job.answer->reasoning)

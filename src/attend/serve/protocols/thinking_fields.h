@@ -19,6 +19,8 @@ struct ThinkingRequest {
   std::string budget_field;
 };
 
+// Reads the object "reasoning" of OpenRouter and others: effort, max_tokens, enabled and exclude.
+void read_reasoning_object(const Fields& inner, ThinkingRequest& request);
 // Reads the budget in the fields of vLLM, SGLang, llama-server and others: thinking_budget,
 // thinking_token_budget, max_thinking_tokens, reasoning_budget; -1: no limit.
 void read_thinking_budget(const Fields& fields, ThinkingRequest& request);

@@ -82,11 +82,8 @@ Json read_reasoning(const Fields& fields, ResponseRequest& request, ThinkingRequ
   const Json* given = fields.find("reasoning");
   if (!given) return reasoning;
   const Fields inner(*given, "reasoning.");
-  if (const auto effort = inner.string("effort")) {
-    reasoning["effort"] = *effort;
-    thinking.effort = *effort;
-    thinking.effort_field = inner.name("effort");
-  }
+  read_reasoning_object(inner, thinking);
+  if (thinking.effort) reasoning["effort"] = *thinking.effort;
   for (const char* key : {"summary", "generate_summary"}) {
     const auto summary = one_of(inner, key, {"auto", "concise", "detailed"});
     if (summary == "concise")
