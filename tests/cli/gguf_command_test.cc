@@ -160,6 +160,15 @@ TEST_F(GgufCommand, GenerateWritesTheTextOfTheOriginalModel) {
   }
 }
 
+TEST_F(GgufCommand, LoadFormatIsThatOfTheFile) {
+  const std::string generate = "generate --load-format gguf -m ";
+  EXPECT_EQ(attend(generate + plain_ + kRecallPrompt).exit_code, 0);
+  EXPECT_THAT(attend(generate + kTinyModel + kRecallPrompt).out,
+              HasSubstr("--load-format gguf: expected auto, safetensors or dummy"));
+  EXPECT_THAT(attend("generate --load-format safetensors -m " + plain_ + kRecallPrompt).out,
+              HasSubstr("--load-format safetensors: expected auto, gguf or dummy"));
+}
+
 TEST_F(GgufCommand, ChatAppliesTheTemplateOfTheFile) {
   const std::string chat = "generate --chat -p 'recall: sun=42; sun=' -n 4 --temp 0 -m ";
   const CommandResult original = attend(chat + kTinyModel, Streams::kStdout);

@@ -1,5 +1,6 @@
 // Engines with recurrent states: snapshots in the prefix cache change no bit of any answer, and requests
 // resume where the cache has a state.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
@@ -146,6 +147,13 @@ TEST(RecurrentEngine, HasNoSnapshotsWithoutAPrefixCache) {
   // Two layers: f32 [4, 24, 16], and 3 inputs of 2 * 32 + 96 channels.
   EXPECT_EQ(state_bytes, 2 * sizeof(float) * (4 * 24 * 16 + 3 * 160));
   EXPECT_GE(engine.info().target().state_pool_bytes, 5 * state_bytes);
+}
+
+TEST(RecurrentEngine, RejectsMoreStatesThanFitIntoMemory) {
+  EngineConfig config = recurrent_config(true);
+  config.max_mamba_cache_size = 1 << 30;
+  EXPECT_THAT(error_message(ErrorCode::kOutOfMemory, [&] { Engine engine(config); }),
+              testing::HasSubstr("free for it 0 after 1073741824 recurrent states of "));
 }
 
 TEST(RecurrentEngine, RejectsTooFewStatesAndIntervalsWithinAPage) {

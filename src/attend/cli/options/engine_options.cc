@@ -1,6 +1,7 @@
 #include "attend/cli/options/engine_options.h"
 
 #include <charconv>
+#include <filesystem>
 #include <thread>
 #include <utility>
 
@@ -38,10 +39,11 @@ Device parse_device(const std::string& name) {
   fail(ErrorCode::kInvalidArgument, "--device ", name, ": expected auto, cpu, cuda or cuda:N");
 }
 
-LoadFormat parse_load_format(const std::string& name) {
-  if (name == "auto" || name == "safetensors") return LoadFormat::kAuto;
+LoadFormat parse_load_format(const std::string& name, const std::filesystem::path& model) {
+  const std::string_view format = model.extension() == kGgufExtension ? "gguf" : "safetensors";
+  if (name == "auto" || name == format) return LoadFormat::kAuto;
   if (name == "dummy") return LoadFormat::kDummy;
-  fail(ErrorCode::kInvalidArgument, "--load-format ", name, ": expected auto, safetensors or dummy");
+  fail(ErrorCode::kInvalidArgument, "--load-format ", name, ": expected auto, ", format, " or dummy");
 }
 
 // Groups of flags in help.
@@ -92,6 +94,9 @@ constexpr FlagWithoutEffect kFlagsWithoutEffect[] = {
     {"--cuda-graph-max-bs", "--cuda-graph-bs"},
     {"--swa-full-tokens-ratio", "--disable-hybrid-swa-memory"},
     {"--radix-eviction-policy", "--disable-radix-cache"},
+    {"--mamba-full-memory-ratio", "--disable-radix-cache"},
+    {"--mamba-full-memory-ratio", "--max-mamba-cache-size"},
+    {"--state-snapshot-interval", "--disable-radix-cache"},
     {"--allowed-hosts", "--unix-socket"},
     {"--host", "--unix-socket"},
     {"--port", "--unix-socket"},
@@ -245,7 +250,7 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
 
 void add_run_options(CLI::App& app, EngineOptions& options) {
   set_group(app, kModelFlags);
-  add_text(app, "--load-format", options.load_format, "auto, safetensors, or dummy (random weights)");
+  add_text(app, "--load-format", options.load_format, "auto, safetensors, gguf, or dummy (random weights)");
   add_threads(app, options, "CPU threads; default: one per core that this process may use");
   app.add_flag("--log-kernels", options.log_kernels,
                "log the kernel chosen for each operation, once per choice");
@@ -266,7 +271,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
 
   EngineConfig config;
   config.model_path = options.model_path;
-  config.load_format = parse_load_format(options.load_format);
+  config.load_format = parse_load_format(options.load_format, options.model_path);
   config.device = parse_device(options.device);
   const bool on_gpu = config.device.type == DeviceType::kCuda;
   if (!on_gpu) warn_about_gpu_flags(app);

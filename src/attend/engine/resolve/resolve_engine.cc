@@ -4,10 +4,12 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/base/math.h"
 #include "attend/base/printable.h"
 #include "attend/engine/resolve/require_memory.h"
@@ -55,6 +57,19 @@ SpeculativeOptions choose_speculation(const EngineConfig& config) {
   return options;
 }
 
+// Warns about options of recurrent states, for a model without them.
+void warn_about_states(const EngineConfig& config) {
+  const struct {
+    const char* name;
+    bool is_given;
+  } options[] = {
+      {"mamba_full_memory_ratio", config.mamba_full_memory_ratio != EngineConfig().mamba_full_memory_ratio},
+      {"max_mamba_cache_size", config.max_mamba_cache_size != 0},
+      {"state_snapshot_interval", config.state_snapshot_interval != 0}};
+  for (const auto& [name, is_given] : options)
+    if (is_given) log_warning(name, ": ignored; only for models with recurrent layers");
+}
+
 // Checks numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.classifier && !config.pooling)
@@ -69,6 +84,7 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
           ": at least 1");
   require(config.state_snapshot_interval >= 0, "state_snapshot_interval ", config.state_snapshot_interval,
           ": at least 1, or 0 to choose by size");
+  if (!model.has_states()) warn_about_states(config);
   const int longest = model.max_context_len();
   if (config.pooling && config.speculation.algorithm)
     fail(ErrorCode::kUnsupported, "speculative decoding: an embedding engine does not decode");
@@ -198,11 +214,18 @@ int64_t choose_pool_tokens(const EngineConfig& config, const EngineInfo& info,
     const int64_t affordable = static_cast<int64_t>(pool_bytes / page_bytes) * page_size;
     tokens = std::min({int64_t{info.limits.max_reqs} * info.context_length, affordable, kMaxPoolTokens});
   }
-  if (tokens < 1)
+  if (tokens < 1) {
+    std::ostringstream states;
+    if (shares) states << " with mamba_full_memory_ratio " << config.mamba_full_memory_ratio;
+    if (state_bytes > 0.0)
+      states << " after " << num_states << " recurrent states of " << static_cast<int64_t>(state_bytes)
+             << " bytes (max_running_requests, max_mamba_cache_size)";
     fail(ErrorCode::kOutOfMemory, "KV pool: needed ",
          static_cast<int64_t>(
              sum(executors, [](const ResolvedExecutor& one) { return one.config.storage.num_bytes(); })),
-         " bytes for a page of ", page_size, " tokens, free for it ", static_cast<int64_t>(pool_bytes));
+         " bytes for a page of ", page_size, " tokens, free for it ",
+         std::max<int64_t>(0, static_cast<int64_t>(pool_bytes)), states.str());
+  }
   return tokens;
 }
 
