@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -715,24 +716,51 @@ TEST(GgufModel, RejectsScalesThatAreNotFinite) {
                [&] { logits(dir.write("model.gguf", file.bytes())); });
 }
 
-TEST(GgufModel, RejectsPartialRotationOfArchitecturesWithoutIt) {
+TEST(GgufModel, ScalesRotaryFrequencies) {
+  const auto expect_scaling = [](const json& scaling, std::function<void(GgufBytes&)> add) {
+    SCOPED_TRACE(scaling.dump());
+    expect_equal_logits({.name = "qwen3",
+                         .hf = "Qwen3ForCausalLM",
+                         .fields = {{"rope_scaling", scaling}},
+                         .metadata = [&](GgufBytes& file, const json&) { add(file); }},
+                        {{kF32}}, 0.0f);
+  };
+  const json linear = {{"rope_type", "linear"}, {"factor", 4.0}};
+  expect_scaling(linear, [](GgufBytes& file) { file.add("qwen3.rope.scaling.factor", 4.0f); });
+  expect_scaling(linear, [](GgufBytes& file) { file.add("qwen3.rope.scale_linear", 4.0f); });
+  expect_scaling({{"rope_type", "default"}},
+                 [](GgufBytes& file) { file.add("qwen3.rope.scaling.factor", 0.0f); });
+  expect_scaling({{"rope_type", "yarn"},
+                  {"factor", 4.0},
+                  {"original_max_position_embeddings", 32},
+                  {"beta_fast", 8.0},
+                  {"beta_slow", 0.5}},
+                 [](GgufBytes& file) {
+                   file.add("qwen3.rope.scaling.type", "yarn").add("qwen3.rope.scaling.factor", 4.0f);
+                   file.add("qwen3.rope.scaling.original_context_length", uint32_t{32});
+                   file.add("qwen3.rope.scaling.yarn_beta_fast", 8.0f);
+                   file.add("qwen3.rope.scaling.yarn_beta_slow", 0.5f);
+                   file.add("qwen3.rope.scaling.yarn_ext_factor", 1.0f);
+                 });
+}
+
+TEST(GgufModel, RejectsMetadataThatTheArchitectureDoesNotUse) {
   const Architecture qwen{
       .name = "qwen3", .hf = "Qwen3ForCausalLM", .fields = json::object(), .metadata = no_metadata()};
   const json config = hf_config(qwen);
-  const auto head_dim = config["head_dim"].get<uint32_t>();
-  const std::map<std::string, Values> weights = random_weights(config, {{12}});
   const TempDir dir;
-  const auto logits_with = [&](uint32_t rotary_dim) {
+  const auto expect_rejected = [&](const std::string& key, auto value, const std::string& supported) {
     GgufBytes file = gguf_metadata(qwen, config);
-    file.add("qwen3.rope.dimension_count", rotary_dim);
-    add_tensors(qwen, config, weights, file);
-    return logits(dir.write("model.gguf", file.bytes()));
+    file.add("qwen3.rope.scaling.type", "yarn").add("qwen3.rope.scaling.factor", 4.0f).add(key, value);
+    file.tensor("token_embd.weight", {4, 2}, kF32, std::string(32, '\0'));
+    expect_error(ErrorCode::kUnsupported, {key + "\" ", "attend supports " + supported},
+                 [&] { (void)read_config(dir.write("model.gguf", file.bytes())); });
   };
-  EXPECT_NO_THROW(logits_with(head_dim));
-  expect_error(ErrorCode::kUnsupported,
-               {"qwen3.rope.dimension_count\" " + std::to_string(head_dim / 2),
-                "the head dim, " + std::to_string(head_dim)},
-               [&] { logits_with(head_dim / 2); });
+  expect_rejected("qwen3.rope.dimension_count", uint32_t{16}, "the head dim, 32");
+  expect_rejected("qwen3.rope.scaling.attn_factor", 0.5f, "1 for yarn");
+  expect_rejected("qwen3.rope.scaling.yarn_ext_factor", 0.0f, "1 for yarn");
+  expect_rejected("qwen3.attention.causal", false, "causal attention");
+  expect_rejected("qwen3.pooling_type", uint32_t{1}, "0 (none) and 3 (last token)");
 }
 
 TEST(GgufModel, RejectsAShapeThatDiffersFromTheMetadata) {

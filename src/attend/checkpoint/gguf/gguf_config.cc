@@ -51,6 +51,13 @@ std::optional<Json> read_factors(std::span<const GgufFile> files, std::string_vi
   return std::nullopt;
 }
 
+template <class Value>
+[[noreturn]] void reject_value(const GgufModelMetadata& metadata, std::string_view name, Value value,
+                               const std::string& supported) {
+  fail(ErrorCode::kUnsupported, metadata.file().name(), ": metadata \"", metadata.key(name), "\" ", value,
+       ": attend supports ", supported);
+}
+
 // Scaling of rotary frequencies. Factors per frequency, as Llama 3 has them, are longrope with the same
 // factors for short and long contexts.
 Json rope_scaling(const GgufModelMetadata& metadata, std::span<const GgufFile> files, int64_t context) {
@@ -72,15 +79,24 @@ Json rope_scaling(const GgufModelMetadata& metadata, std::span<const GgufFile> f
             {"attention_factor", 1.0},
             {"original_max_position_embeddings", context}};
   const std::string key = metadata.key("rope.scaling.type");
-  const std::string_view type = metadata.file().find_text(key).value_or("none");
+  auto factor = metadata.find_number("rope.scaling.factor");
+  if (!factor) factor = metadata.find_number("rope.scale_linear");
+  // Older files have the factor of linear scaling without a type; 0 and 1 are llama.cpp's marks of none.
+  const bool is_scaled = factor && *factor != 0.0 && *factor != 1.0;
+  const std::string_view type = metadata.file().find_text(key).value_or(is_scaled ? "linear" : "none");
   if (type == "none") return scaling;
-  const auto factor = metadata.find_number("rope.scaling.factor");
   if (!factor) metadata.file().reject(metadata.key("rope.scaling.factor"), "a number");
   if (type == "linear") return {{"rope_type", "linear"}, {"factor", *factor}};
   if (type != "yarn")
     fail(ErrorCode::kUnsupported, metadata.file().name(), ": metadata \"", key, "\" ",
          excerpt(std::string(type)), ": attend supports none, linear, yarn, and longrope with its factors");
   scaling = {{"rope_type", "yarn"}, {"factor", *factor}, {"original_max_position_embeddings", original}};
+  for (const char* name :
+       {"rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor", "rope.scaling.yarn_ext_factor"})
+    if (const auto given = metadata.find_number(name); given && *given != 1.0)
+      reject_value(metadata, name, *given, "1 for yarn");
+  if (const auto beta = metadata.find_number("rope.scaling.yarn_beta_fast")) scaling["beta_fast"] = *beta;
+  if (const auto beta = metadata.find_number("rope.scaling.yarn_beta_slow")) scaling["beta_slow"] = *beta;
   if (const auto multiplier = metadata.find_number("rope.scaling.yarn_log_multiplier"))
     // ggml's multiplier is 0.1 times DeepSeek's mscale.
     scaling["mscale"] = scaling["mscale_all_dim"] = 10.0 * *multiplier;
@@ -110,9 +126,18 @@ void check_rotary_dim(const GgufModelMetadata& metadata, const Json& config) {
   if (!dim || config.contains("partial_rotary_factor") || !config.contains("head_dim")) return;
   const int64_t head_dim = config["head_dim"];
   if (*dim != head_dim)
-    fail(ErrorCode::kUnsupported, metadata.file().name(), ": metadata \"",
-         metadata.key("rope.dimension_count"), "\" ", *dim, ": attend supports the head dim, ", head_dim,
-         ", in this architecture");
+    reject_value(metadata, "rope.dimension_count", *dim,
+                 "the head dim, " + std::to_string(head_dim) + ", in this architecture");
+}
+
+// Rejects embedding models that architectures of language models cannot describe.
+void check_embedding_fields(const GgufModelMetadata& metadata) {
+  constexpr int64_t kNone = 0, kLast = 3;
+  if (!metadata.find_boolean("attention.causal").value_or(true))
+    reject_value(metadata, "attention.causal", "false", "causal attention");
+  if (const auto pooling = metadata.find_integer("pooling_type").value_or(kNone);
+      pooling != kNone && pooling != kLast)
+    reject_value(metadata, "pooling_type", pooling, "0 (none) and 3 (last token)");
 }
 
 }  // namespace
@@ -150,6 +175,7 @@ Json gguf_config(std::span<const GgufFile> files) {
   const GgufFile& file = files[0];
   const GgufArchitecture& architecture = find_gguf_architecture(file);
   const GgufModelMetadata metadata(file);
+  check_embedding_fields(metadata);
   Json config = {{"architectures", {architecture.hf}}};
   constexpr int64_t kMaxLayers = 1 << 16;
   const int64_t num_layers = config["num_hidden_layers"] = metadata.integer("block_count");
