@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import reprlib
 from typing import Any, Sequence, Union
 
 from ._attend import EmbedderHandle, Error, find_model, truncate_and_normalize
+from ._prompts import to_list, to_prompt
 from ._rejection import rejection
 from .outputs import (
     ClassificationOutput,
@@ -59,7 +61,7 @@ class Embedder:
         info = self.info()
         if info["labels"] is not None:
             raise rejection("unsupported", f"embed: {info['model']} returns scores; expected score or classify")
-        if dimensions is not None and not 1 <= dimensions <= info["dimensions"]:
+        if dimensions is not None and not _is_between(dimensions, 1, info["dimensions"]):
             raise rejection("invalid_argument", f"dimensions {dimensions!r}: expected 1 to {info['dimensions']}")
 
         def shorten(vector):
@@ -114,14 +116,14 @@ class Embedder:
         longest = self.info()["max_input_tokens"]
         if truncate_prompt_tokens is None:
             return 0
-        if truncate_prompt_tokens != -1 and not 1 <= truncate_prompt_tokens <= longest:
+        if truncate_prompt_tokens != -1 and not _is_between(truncate_prompt_tokens, 1, longest):
             raise rejection("invalid_argument", f"truncate_prompt_tokens {truncate_prompt_tokens!r}: expected 1 to {longest}, or -1")
         return longest if truncate_prompt_tokens == -1 else truncate_prompt_tokens
 
     def _vectors(self, prompts, truncate_prompt_tokens):
         limit = self._limit(truncate_prompt_tokens)
         inputs = []
-        for i, prompt in enumerate(_prompts(prompts)):
+        for i, prompt in enumerate(to_list(prompts)):
             try:
                 ids = self._ids(prompt, limit)
                 self._handle.check([ids])
@@ -133,22 +135,19 @@ class Embedder:
             yield from zip(chunk, self._handle.embed(chunk))
 
     def _ids(self, prompt, limit):
-        if isinstance(prompt, dict):
-            if set(prompt) not in ({"prompt"}, {"prompt_token_ids"}):
-                raise rejection("invalid_argument", f"{sorted(prompt)}: expected the key prompt or prompt_token_ids")
-            (prompt,) = prompt.values()
-        if isinstance(prompt, str):
-            return self._handle.encode(prompt, limit)
-        return list(prompt)[: limit or None]
-
-
-def _prompts(prompts):
-    one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and isinstance(prompts[0], int))
-    return [prompts] if one else prompts
+        text, ids = to_prompt(prompt)
+        return ids[: limit or None] if text is None else self._handle.encode(text, limit)
 
 
 def _texts(texts, name):
-    texts = [texts] if isinstance(texts, str) else list(texts)
-    if not texts or not all(isinstance(text, str) for text in texts):
-        raise rejection("invalid_argument", f"{name}: expected a text, or a list of at least one text")
-    return texts
+    given = reprlib.repr(texts)
+    if hasattr(texts, "tolist"):
+        texts = texts.tolist()
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, (list, tuple)) or not texts or not all(isinstance(text, str) for text in texts):
+        raise rejection("invalid_argument", f"{name} {given}: expected a text, or a list of at least one text")
+    return list(texts)
+
+
+def _is_between(number, lowest, highest):
+    return type(number) is int and lowest <= number <= highest

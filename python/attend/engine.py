@@ -19,6 +19,7 @@ from ._attend import (
     generation_defaults,
     stop_calls,
 )
+from ._prompts import to_prompt
 from ._rejection import rejection
 from .outputs import CompletionOutput, RequestOutput, logprobs_by_token
 from .sampling_params import SamplingParams, to_sampling
@@ -228,7 +229,7 @@ class Engine:
         """Queues a prompt: a text, a list of token ids, or vLLM's dict with "prompt" or "prompt_token_ids". Returns a
         RequestStream."""
         sampling = to_sampling(sampling_params)
-        text, value = _to_prompt(prompt)
+        text, value = to_prompt(prompt)
         handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority, sampling.grammar())
         return RequestStream(self, handle, text, sampling)
 
@@ -299,19 +300,3 @@ class Engine:
         token_decoder = self._handle.token_decoder(skip_special_tokens)
         token_decoder.set_prompt(prompt)
         return token_decoder
-
-
-def _to_prompt(prompt):
-    """Returns (the prompt's text or None, the prompt for the engine)."""
-    if isinstance(prompt, dict):
-        prompt = prompt.get("prompt_token_ids", prompt.get("prompt"))
-    if isinstance(prompt, str):
-        return prompt, prompt
-    if hasattr(prompt, "tolist"):
-        prompt = prompt.tolist()
-    if isinstance(prompt, (list, tuple)) and all(type(token) is int for token in prompt):
-        return None, list(prompt)
-    raise rejection(
-        "invalid_argument",
-        f'prompt {prompt!r}: expected a text, a list of token ids, or a dict with "prompt" or "prompt_token_ids"',
-    )

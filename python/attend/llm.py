@@ -6,6 +6,7 @@ import os
 from typing import Any, Sequence
 
 from ._attend import Error, find_model, generates
+from ._prompts import to_list
 from ._rejection import rejection
 from .embedder import Embedder, PoolingPrompt
 from .engine import Engine, Prompt, RequestStream, Sampling
@@ -96,7 +97,7 @@ class LLM:
         order. An invalid prompt raises an error with its number, and aborts the others, as does Ctrl-C. A later failure
         affects only its own request, whose finish reason is "error".
         """
-        prompts = _to_list(prompts)
+        prompts = to_list(prompts)
         return self._run(prompts, _to_sampling(prompts, sampling_params), "prompts")
 
     def chat(
@@ -165,11 +166,6 @@ def _pools(model, options):
     if any(value in _POOLING[name] for name, value in given.items()):
         return True
     return options.get("is_reranker", False) or not generates(find_model(os.fspath(model)))
-
-
-def _to_list(prompts):
-    one = isinstance(prompts, (str, dict)) or (len(prompts) > 0 and type(prompts[0]) is int)
-    return [prompts] if one else list(prompts)
 
 
 def _to_sampling(prompts, sampling):

@@ -82,11 +82,7 @@ def test_vectors_have_the_models_form():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda llm: llm.embed("a", dimensions=0), "dimensions 0: expected 1 to"),
         (lambda llm: llm.embed(["a", []]), r"prompts\[1\]: "),
-        (lambda llm: llm.embed({"text": "a"}), "expected the key prompt or prompt_token_ids"),
-        (lambda llm: llm.embed("a", truncate_prompt_tokens=0), "truncate_prompt_tokens 0: expected 1 to"),
-        (lambda llm: llm.score([], "a"), "data_1: expected a text"),
         (lambda llm: llm.classify("a"), "returns embeddings; expected embed"),
     ],
 )
@@ -104,3 +100,38 @@ def test_options_are_checked():
         attend.LLM(MODEL, task="sing")
     with pytest.raises(attend.Error, match="max_running_requests: has no effect on a model that returns vectors"):
         attend.LLM(MODEL, runner="pooling", max_running_requests=3)
+
+
+@pytest.mark.parametrize("pooling", [False, True])
+def test_invalid_prompts_are_rejected(pooling):
+    with attend.LLM(MODEL, device="cpu", threads=1, **({"runner": "pooling"} if pooling else {})) as llm:
+        complete = llm.embed if pooling else llm.generate
+        for prompts in (None, 5, {"a"}, (text for text in "a")):
+            with pytest.raises(attend.InvalidArgument, match="prompts .*: expected a prompt or a list of prompts"):
+                complete(prompts)
+        for prompt in (
+            b"abc",
+            [1, 2.5],
+            [2**40],
+            {"text": "a"},
+            {"prompt": None},
+            {"prompt_token_ids": "abc"},
+            {"prompt": "a", "multi_modal_data": {}},
+        ):
+            with pytest.raises(attend.InvalidArgument, match=r"prompts\[0\]: prompt .*: expected a text, a list of token ids"):
+                complete(prompt)
+        with pytest.raises(attend.InvalidArgument, match=r"prompts\[1\]: .*: expected a text without surrogates"):
+            complete(["a", "\ud800"])
+
+
+def test_invalid_arguments_are_rejected():
+    with attend.LLM(MODEL, device="cpu", runner="pooling", threads=1) as llm:
+        for dimensions in (0, 1.5, "3", True):
+            with pytest.raises(attend.InvalidArgument, match=f"dimensions {dimensions!r}: expected 1 to "):
+                llm.embed("a", dimensions=dimensions)
+        for tokens in (0, -2, 1.5, "3"):
+            with pytest.raises(attend.InvalidArgument, match=f"truncate_prompt_tokens {tokens!r}: expected 1 to .*, or -1"):
+                llm.embed("a", truncate_prompt_tokens=tokens)
+        for texts in (None, 5, [], [1], {"text": "a"}, b"ab"):
+            with pytest.raises(attend.InvalidArgument, match="data_1 .*: expected a text, or a list of at least one text"):
+                llm.score(texts, "a")
