@@ -7,11 +7,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 #include <iterator>
 #include <span>
 
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/checkpoint/checkpoint.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/tensor/cuda.h"
 
@@ -72,9 +74,19 @@ Device parse_device(std::string_view name) {
 }
 
 LoadFormat parse_load_format(std::string_view name) {
-  if (name == "auto" || name == "safetensors") return LoadFormat::kAuto;
+  if (name == "auto" || name == "safetensors" || name == "gguf") return LoadFormat::kAuto;
   if (name == "dummy") return LoadFormat::kDummy;
-  fail(ErrorCode::kInvalidArgument, "'", name, "': expected auto, safetensors or dummy");
+  fail(ErrorCode::kInvalidArgument, "'", name, "': expected auto, safetensors, gguf or dummy");
+}
+
+// Rejects the format of other files than the model's.
+void check_load_format(nb::dict options, const std::filesystem::path& model) {
+  std::string given;
+  if (!options.contains("load_format") || !nb::try_cast(options["load_format"], given)) return;
+  const bool is_gguf = model.extension() == kGgufExtension;
+  if (given == (is_gguf ? "safetensors" : "gguf"))
+    fail(ErrorCode::kInvalidArgument, "load_format '", given, "': expected auto, ",
+         is_gguf ? "gguf" : "safetensors", " or dummy");
 }
 
 // Reads a text that `parse` accepts.
@@ -244,6 +256,7 @@ void warn(const std::string& message) {
 EngineConfig engine_config(nb::dict options) {
   EngineConfig config;
   read_fields<EngineConfig>(options, kConfigFields, config);
+  check_load_format(options, config.model_path);
   if (config.device.type == DeviceType::kCpu)
     for (const char* name :
          {"mem_fraction_static", "disable_cuda_graph", "cuda_graph_bs", "cuda_graph_max_bs"})
@@ -262,6 +275,7 @@ EmbedderConfig embedder_config(nb::dict options) {
       fail(ErrorCode::kUnsupported, name, ": has no effect on a model that returns vectors or scores");
   EmbedderConfig config;
   read_fields<EmbedderConfig>(options, kEmbedderFields, config);
+  check_load_format(options, config.model_path);
   return config;
 }
 

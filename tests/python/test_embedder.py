@@ -92,6 +92,13 @@ def test_invalid_arguments_are_named(call, message):
             call(llm)
 
 
+@pytest.mark.parametrize("options", [{}, {"runner": "pooling"}])
+def test_load_format_is_that_of_the_model(options):
+    with pytest.raises(attend.InvalidArgument, match="load_format 'gguf': expected auto, safetensors or dummy"):
+        attend.LLM(MODEL, device="cpu", load_format="gguf", **options)
+    attend.LLM(MODEL, device="cpu", load_format="safetensors", **options).close()
+
+
 def test_options_are_checked():
     with attend.LLM(MODEL, device="cpu", task="generate") as llm:
         with pytest.raises(attend.Error, match="runner=.pooling"):
