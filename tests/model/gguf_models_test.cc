@@ -744,6 +744,17 @@ TEST(GgufModel, ScalesRotaryFrequencies) {
                  });
 }
 
+TEST(GgufModel, RejectsAFileWithoutTheEpsilonOfNorms) {
+  GgufBytes file;
+  file.add("general.architecture", "qwen3").add("qwen3.block_count", uint32_t{1});
+  file.add("qwen3.context_length", uint32_t{32}).add("qwen3.embedding_length", uint32_t{64});
+  file.add("qwen3.attention.head_count", uint32_t{2});
+  const TempDir dir;
+  expect_error(ErrorCode::kCorruptFile,
+               {"qwen3.attention.layer_norm_rms_epsilon", "missing: expected a number"},
+               [&] { (void)read_config(dir.write("model.gguf", file.bytes())); });
+}
+
 TEST(GgufModel, RejectsMetadataThatTheArchitectureDoesNotUse) {
   const Architecture qwen{
       .name = "qwen3", .hf = "Qwen3ForCausalLM", .fields = json::object(), .metadata = no_metadata()};

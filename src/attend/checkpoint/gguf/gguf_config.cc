@@ -196,8 +196,9 @@ Json gguf_config(std::span<const GgufFile> files) {
   copy_integer(metadata, "expert_feed_forward_length", "moe_intermediate_size", config);
   if (const auto window = metadata.find_integer("attention.sliding_window"); window && *window > 0)
     config["sliding_window"] = *window;
-  if (const auto epsilon = metadata.find_number("attention.layer_norm_rms_epsilon"))
-    config["rms_norm_eps"] = *epsilon;
+  const auto epsilon = metadata.find_number("attention.layer_norm_rms_epsilon");
+  if (!epsilon) file.reject(metadata.key("attention.layer_norm_rms_epsilon"), "a number");
+  config["rms_norm_eps"] = *epsilon;
   config["rope_theta"] = metadata.find_number("rope.freq_base").value_or(10000.0);
   if (Json scaling = rope_scaling(metadata, files, context); !scaling.empty())
     config["rope_scaling"] = std::move(scaling);
