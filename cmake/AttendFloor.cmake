@@ -47,7 +47,7 @@ endfunction()
 # Compile options and libraries of tests: gtest, and these targets.
 function(attend_test_options name link)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
-  target_link_libraries(${name} PRIVATE ${link} GTest::gtest GTest::gmock GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE attend_test_main ${link} GTest::gmock GTest::gtest)
   target_compile_definitions(${name} PRIVATE ATTEND_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   # Compiling a test usually takes longer than running it. The tested code keeps its options.
   target_compile_options(${name} PRIVATE $<$<AND:$<CONFIG:Release>,$<COMPILE_LANGUAGE:CXX>>:-O1>)
