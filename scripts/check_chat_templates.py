@@ -162,11 +162,26 @@ def read_reasoning_name(source):
                  if re.search(rf"(['\"]){name}\1|\.{name}(?![a-z_(])", source)), None)
 
 
-def prepared(variables, parts, texts, reasoning_name):
+def shown_thinking(template, source):
+    """Returns true if a template renders earlier reasoning as a part of the content, and reads no field for it."""
+    part, thought = {"type": "text", "text": "attend probes this"}, "attend thinks this"
+    messages = [{"role": "user", "content": [part]},
+                {"role": "assistant", "content": [{"type": "thinking", "thinking": thought}, part]}]
+    shown = expected(template, {"messages": messages}, False).get("text", "")
+    return (read_reasoning_name(source) in (None, "thinking") and thought in shown and "'thinking'" not in shown
+            and '"thinking"' not in shown)
+
+
+def prepared(variables, parts, texts, thinking, reasoning_name):
     variables = json.loads(json.dumps(variables))
     for message in variables["messages"]:
-        if reasoning_name and "reasoning_content" in message:
-            message.setdefault(reasoning_name, message["reasoning_content"])
+        reasoning = message.get("reasoning_content")
+        if reasoning is not None and thinking and "content" in message:
+            content = message["content"] or []
+            rest = [{"type": "text", "text": content}] if isinstance(content, str) else content
+            message["content"] = [{"type": "thinking", "thinking": reasoning}, *rest]
+        elif reasoning is not None and reasoning_name and not thinking:
+            message.setdefault(reasoning_name, reasoning)
         content = message.get("content")
         if isinstance(content, list) and not parts:
             joined = ""
@@ -201,6 +216,7 @@ def main():
         rng = random.Random(f"{options.seed} {file.name}")
         template = environment().from_string(source)
         parts, texts = shown_parts(template), shown_texts(template)
+        thinking = parts and shown_thinking(template, source)
         failed = 0
         for _ in range(options.conversations):
             variables, prompt = conversation(rng), rng.random() < 0.7
@@ -208,7 +224,7 @@ def main():
                                              "add_generation_prompt": prompt, "now": NOW}) + "\n")
             renderer.stdin.flush()
             ours = json.loads(renderer.stdout.readline())
-            theirs = expected(template, prepared(variables, parts, texts, read_reasoning_name(source)), prompt)
+            theirs = expected(template, prepared(variables, parts, texts, thinking, read_reasoning_name(source)), prompt)
             num_texts += "text" in theirs
             num_errors += "error" in theirs
             if not agree(ours, theirs, source):

@@ -157,6 +157,17 @@ TEST(ThinkingFields, LimitTheReasoning) {
   EXPECT_THROW(read_thinking_chat(kHybrid, R"("thinking_budget": 7, "separate_reasoning": false)"), ApiError);
 }
 
+TEST(ThinkingFields, RejectContradictions) {
+  for (const char* fields : {R"("thinking_budget": 2, "reasoning_budget": 5)",
+                             R"("reasoning_effort": "none", "enable_thinking": true)",
+                             R"("reasoning_effort": "low", "reasoning": {"effort": "high"})",
+                             R"("thinking": {"type": "disabled"}, "enable_thinking": true)",
+                             R"("thinking": true, "reasoning": {"enabled": false})"})
+    EXPECT_THROW(read_thinking_chat(kHybrid, fields), ApiError) << fields;
+  EXPECT_EQ(thinking_budget(kHybrid, R"("thinking_budget": 5, "reasoning_budget": 5)"), 5);
+  EXPECT_EQ(thinking_budget(kHybrid, R"("thinking_budget": -1, "reasoning_budget": 5)"), 5);
+}
+
 TEST(ThinkingFields, AreReadByTheOtherApis) {
   ChatFormats formats;
   formats.reasoning = &parse_reasoning_format("qwen3");

@@ -155,6 +155,8 @@ TEST(ChatTemplate, PassesReasoningUnderTheNameThatItReads) {
                     R"({"messages": [{"role": "assistant", "content": "", "thinking": "R"}]})"),
             "[THINK]R[/THINK]");
   EXPECT_EQ(text_of(read_template(parts), R"({"messages": [{"role": "user", "content": "A"}]})"), "A");
+  // A field of the message is preferred.
+  EXPECT_EQ(text_of(read_template(parts + "|{{ messages[0].reasoning_content }}"), reply), "A|R");
 }
 
 TEST(ChatTemplate, ReadsAdditionalTemplates) {

@@ -13,32 +13,41 @@ constexpr const char* kAllSwitches[] = {"enable_thinking", "thinking"};
 constexpr const char* kBudgetVariable = "thinking_budget";
 constexpr const char* kEffortVariable = "reasoning_effort";
 
+// Sets `value` and the name of its field. Rejects a field that contradicts an earlier one.
+template <class T>
+void set_value(std::optional<T>& value, std::string& field, T given, const std::string& given_field) {
+  if (value && *value != given)
+    reject(given_field, given_field, " and ", field, " have different values: expected one of them");
+  value = std::move(given);
+  field = given_field;
+}
+
 void read_thinking_limit(const Fields& fields, const char* key, ThinkingRequest& request) {
   const auto budget = fields.integer(key, -1, INT32_MAX);
   if (!budget || *budget < 0) return;
-  request.max_tokens = static_cast<int>(*budget);
-  request.budget_field = fields.name(key);
+  set_value(request.max_tokens, request.budget_field, static_cast<int>(*budget), fields.name(key));
 }
 
 void read_effort_level(const Fields& fields, const char* key, ThinkingRequest& request) {
-  auto effort = fields.string(key);
-  if (!effort) return;
-  request.effort = std::move(effort);
-  request.effort_field = fields.name(key);
+  if (auto effort = fields.string(key))
+    set_value(request.effort, request.effort_field, std::move(*effort), fields.name(key));
+}
+
+void read_enabled(const Fields& fields, const char* key, ThinkingRequest& request) {
+  if (const auto enabled = fields.boolean(key))
+    set_value(request.enabled, request.enabled_field, *enabled, fields.name(key));
 }
 
 // Reads the field of DeepSeek's, GLM's and Kimi's APIs, or a boolean.
 void read_thinking_switch(const Json& given, ThinkingRequest& request) {
-  if (given.is_boolean()) {
-    request.enabled = given.get<bool>();
-    return;
-  }
+  if (given.is_boolean())
+    return set_value(request.enabled, request.enabled_field, given.get<bool>(), "thinking");
   const Fields inner(given, "thinking.");
   const std::string type = inner.string("type").value_or("");
   if (type != "enabled" && type != "disabled" && type != "auto")
     reject("thinking.type", "thinking ", excerpt(given),
            R"(: expected the type "enabled", "disabled" or "auto")");
-  if (type != "auto") request.enabled = type == "enabled";
+  if (type != "auto") set_value(request.enabled, request.enabled_field, type == "enabled", "thinking.type");
   read_thinking_limit(inner, "budget_tokens", request);
 }
 
@@ -97,7 +106,7 @@ void set_budget_variables(int budget, const ThinkingControls* controls, Json& va
 void read_reasoning_object(const Fields& inner, ThinkingRequest& request) {
   read_effort_level(inner, "effort", request);
   read_thinking_limit(inner, "max_tokens", request);
-  if (const auto enabled = inner.boolean("enabled")) request.enabled = enabled;
+  read_enabled(inner, "enabled", request);
   if (inner.boolean("exclude").value_or(false))
     reject_unsupported(inner.name("exclude"), "not supported; expected false");
 }
@@ -113,7 +122,7 @@ ThinkingRequest read_chat_thinking(const Fields& fields) {
   if (const Json* reasoning = fields.find("reasoning"))
     read_reasoning_object(Fields(*reasoning, "reasoning."), request);
   if (const Json* thinking = fields.find("thinking")) read_thinking_switch(*thinking, request);
-  if (const auto enabled = fields.boolean("enable_thinking")) request.enabled = enabled;
+  read_enabled(fields, "enable_thinking", request);
   read_effort_level(fields, "reasoning_effort", request);
   read_thinking_budget(fields, request);
   return request;
@@ -127,6 +136,9 @@ void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Js
   if (request.effort) check_effort(request, controls);
   const bool is_off_level =
       request.effort && (request.effort == "none" || (controls && request.effort == controls->off_effort));
+  if (request.enabled == true && is_off_level)
+    reject(request.effort_field, request.effort_field, " ", excerpt(*request.effort), ": ",
+           request.enabled_field, " switches reasoning on; expected one of them");
   if (request.enabled == false || is_off_level) {
     if (!switch_off(controls, variables)) budget = 0;
   } else {

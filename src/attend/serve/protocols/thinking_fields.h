@@ -1,5 +1,5 @@
 // Switch, effort and budget of the model's reasoning, independent of the API. Each function throws ApiError
-// that names the field.
+// that names the field, also if two fields contradict each other.
 #pragma once
 
 #include <optional>
@@ -12,6 +12,7 @@ namespace attend::serve {
 
 struct ThinkingRequest {
   std::optional<bool> enabled;
+  std::string enabled_field;
   std::optional<std::string> effort;
   std::string effort_field;
   std::optional<int> max_tokens;

@@ -135,8 +135,11 @@ std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint,
       fail(error.unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruptFile, source.where, ": line ",
            error.line, ": ", error.message, error.unsupported ? ": not supported in chat templates" : "");
     }
-    impl->templates.back().forms = impl->probe(impl->templates.back());
-    impl->templates.back().reasoning_name = read_reasoning_name(source.text);
+    Impl::Named& named = impl->templates.back();
+    named.forms = impl->probe(named);
+    named.reasoning_name = read_reasoning_name(source.text);
+    // A field of the message is preferred. "thinking" may be read from a part.
+    if (!named.reasoning_name.empty() && named.reasoning_name != "thinking") named.forms.thinking = false;
   }
   return ChatTemplate(std::move(impl));
 }

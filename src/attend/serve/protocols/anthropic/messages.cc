@@ -69,6 +69,7 @@ void read_thinking(const Fields& fields, ThinkingRequest& request, GenerationJob
            R"(: expected the type "enabled", "adaptive" or "disabled")");
   const bool thinks = type != "disabled";
   request.enabled = thinks;
+  request.enabled_field = "thinking.type";
   if (!thinks) job.message.thinking = MessageOptions::Thinking::kHidden;
   if (const auto display = inner.string("display"); display && thinks) {
     if (*display != "summarized" && *display != "omitted")
