@@ -1,10 +1,10 @@
 #include "arguments.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
-#include "attend/base/math.h"
 #include "released_gil.h"
 
 namespace attend::python {
@@ -60,7 +60,7 @@ float parse_cap(std::string_view name, float value) {
 
 int32_t get_page_size(const TensorView& cache) {
   const int64_t page_size = cache.shape[1];
-  require(is_power_of_two(page_size) && page_size <= 256, "page_size ", page_size,
+  require(page_size <= 256 && std::has_single_bit(static_cast<uint64_t>(page_size)), "page_size ", page_size,
           ": expected a power of two from 1 to 256");
   return static_cast<int32_t>(page_size);
 }
@@ -152,7 +152,7 @@ Splits make_splits(int num_splits, int64_t num_reqs, int64_t num_kv_heads, int64
   if (num_splits == 1) return {.rule = kernels::SplitRule::kNone};
   if (num_splits == 0) return {};
   const int64_t num_tiles =
-      std::max<int64_t>(num_reqs, 1) * std::max<int64_t>(ceil_div(max_rows, kTileRows), 1);
+      std::max<int64_t>(num_reqs, 1) * std::max<int64_t>((max_rows + kTileRows - 1) / kTileRows, 1);
   const int64_t most = num_splits * num_tiles * num_kv_heads;
   return {.num_workers = workspaces().num_workers(most, device)};
 }

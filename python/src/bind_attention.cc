@@ -5,7 +5,6 @@
 #include <array>
 
 #include "arguments.h"
-#include "attend/base/math.h"
 #include "module.h"
 #include "result_tensor.h"
 
@@ -80,7 +79,8 @@ void check_index_on_host(const IndexArguments& arguments, const kernels::KvIndex
               "] is ", index.rows[r], ": req_to_token has ", arguments.req_to_token->shape[0], " rows");
     if (index.kind == kernels::KvIndexKind::kCsr)
       require(index.indptr[r] >= 0 && index.indptr[r + 1] <= arguments.kv_indices->shape[0] &&
-                  ceil_div(seqlen_kv[r], index.page_size) <= index.indptr[r + 1] - index.indptr[r],
+                  (int64_t{seqlen_kv[r]} + index.page_size - 1) / index.page_size <=
+                      index.indptr[r + 1] - index.indptr[r],
               "kv_indptr of request ", r, " from ", index.indptr[r], " to ", index.indptr[r + 1], ": it has ",
               seqlen_kv[r], " keys, and there are ", arguments.kv_indices->shape[0], " kv_indices");
   }

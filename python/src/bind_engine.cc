@@ -23,7 +23,7 @@
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/text/chat_template/chat_template.h"
-#include "attend/text/tokenizer/decoding/token_text_decoder.h"
+#include "attend/text/tokenizer/tokenizer.h"
 #include "call_in_flight.h"
 #include "interruptible_wait.h"
 #include "module.h"

@@ -2,8 +2,6 @@
 
 #include <limits>
 
-#include "attend/base/math.h"
-
 namespace attend::python {
 namespace {
 
@@ -96,7 +94,7 @@ void check_on_host(const AttentionCall& call) {
       const int32_t row = source.locations.rows[r];
       require(row >= 0 && int64_t{row} * source.locations.row_spacing < num_pages, "cache_batch_idx ", row,
               " of request ", r, ": the cache has ",
-              ceil_div<int64_t>(num_pages, source.locations.row_spacing), " rows");
+              (num_pages + source.locations.row_spacing - 1) / source.locations.row_spacing, " rows");
     }
     if (index.kind != KvIndexKind::kContiguous)
       check_pages(index, r, static_cast<int32_t>(seqlen_kv), num_pages);

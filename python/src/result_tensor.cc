@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "attend/base/math.h"
 #include "tensor_argument.h"
 
 namespace attend::python {
@@ -177,7 +176,7 @@ std::pair<ResultTensor, ResultTensor> ResultTensor::like_and_float32(nb::handle 
     return {ResultTensor::like(like, view, shape), float32_like(like, view, float32_shape)};
   // The second tensor starts at a multiple of the alignment that kernels read rows with.
   constexpr size_t kAlignment = 256;
-  const size_t second_at = round_up(first.num_bytes(), kAlignment);
+  const size_t second_at = (first.num_bytes() + kAlignment - 1) / kAlignment * kAlignment;
   const auto num_floats = static_cast<int64_t>((second_at + second.num_bytes()) / sizeof(float));
   const std::shared_ptr<dlpack::DLManagedTensorVersioned> whole =
       allocated(*exchange, view.device, DType::kF32, std::array<int64_t, 1>{num_floats});

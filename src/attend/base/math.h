@@ -3,7 +3,6 @@
 
 #include <concepts>
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // Returns value / divisor rounded up, for divisor > 0. Never overflows.
@@ -24,4 +23,3 @@ constexpr bool is_power_of_two(T value) {
 }
 
 }  // namespace attend
-#pragma GCC visibility pop

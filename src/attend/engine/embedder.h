@@ -1,6 +1,7 @@
 // Embedder: encodes texts and pools them into vectors or scores. `attend embed` calls it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -11,14 +12,17 @@
 #include <vector>
 
 #include "attend/attention/resolver.h"
-#include "attend/engine/embedder_info.h"
 #include "attend/engine/output/pooling.h"
-#include "attend/engine/output/scoring.h"
+#include "attend/model/config/classifier_spec.h"
 #include "attend/model/model.h"
+#include "attend/tensor/device.h"
+#include "attend/tensor/dtype.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+class ScorePrompt;
 
 struct EmbedderConfig {
   std::filesystem::path model_path;
@@ -39,6 +43,38 @@ struct EmbedderConfig {
   // (Qwen3-Reranker). Not needed if its files describe the score: config.json's classifier_from_token, or a
   // LogitScore module of sentence-transformers.
   bool is_reranker = false;
+};
+
+// Classification model or reranker: the vectors of its engine are logits.
+struct Classifier {
+  std::vector<std::string> labels;  // [dimensions]
+  ScoreActivation activation = ScoreActivation::kSigmoid;
+  std::shared_ptr<const ScorePrompt> prompt = {};  // null: pairs are encoded by the tokenizer
+};
+
+// Resolved config of an Embedder.
+struct EmbedderInfo {
+  std::string model;  // architecture
+  Hardware hardware;
+  DType dtype = DType::kF32;  // of activations
+  Resolution resolution;
+  int dimensions = 0;  // length of a vector
+  int max_input_tokens = 0;
+  int max_step_tokens = 0, max_step_inputs = 0;  // limits of one step
+  Pooling pooling = Pooling::kMean;
+  bool normalize = true;
+  bool bidirectional = false;  // tokens attend to later ones
+  int num_token_types = 1;     // 1: token types have no effect
+  std::optional<Classifier> classifier = {};
+  size_t weight_bytes = 0;
+};
+
+struct PairOptions {
+  // Maximum tokens of a pair, or of each text with an embedding model. The longer text is truncated, both if
+  // both are long, and only the document of a prompt. 0: no truncation.
+  int max_tokens = 0;
+  int max_second_tokens = 0;     // maximum tokens of the second text, which is truncated; 0: no limit
+  std::string instruction = {};  // describes the task to models with a prompt; empty: the prompt's default
 };
 
 // Pooling engine for callers on any thread. All checks that do not depend on weights happen before weights

@@ -12,7 +12,7 @@
 #include "attend/engine/output/pooling.h"
 #include "attend/engine/schedule/schedule_policy.h"
 #include "attend/engine/speculation/speculative_options.h"
-#include "attend/exec/graph_progress.h"
+#include "attend/exec/executor_info.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/model.h"

@@ -1,8 +1,9 @@
-// ExecutorInfo: choices and sizes of one executor.
+// ExecutorInfo: choices and sizes of one executor, and its progress while it records CUDA graphs.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,16 @@ struct ExecutorInfo {
   std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
   size_t graph_bytes = 0;
 };
+
+// Progress of recording CUDA graphs of decode steps. The largest batch size is recorded first.
+struct GraphProgressInfo {
+  int batch_size;  // being recorded; after the end the last one
+  int num_done;    // finished sizes, out of num_sizes
+  int num_sizes;
+  size_t num_bytes;  // device memory of the finished graphs
+};
+
+using GraphProgress = std::function<void(const GraphProgressInfo&)>;
 
 }  // namespace attend
 #pragma GCC visibility pop

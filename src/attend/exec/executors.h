@@ -8,7 +8,6 @@
 #include "attend/base/ids.h"
 #include "attend/exec/executor.h"
 #include "attend/exec/executor_info.h"
-#include "attend/exec/graph_progress.h"
 #include "attend/exec/model_executor.h"
 #include "attend/exec/saturation_monitor.h"
 

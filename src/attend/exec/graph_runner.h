@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "attend/exec/graph_progress.h"
+#include "attend/exec/executor_info.h"
 #include "attend/tensor/cuda.h"
 
 namespace attend {

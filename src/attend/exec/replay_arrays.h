@@ -3,7 +3,7 @@
 
 #include "attend/attention/attention_layer.h"
 #include "attend/exec/executor_batch.h"
-#include "attend/kernels/recurrent/recurrent_batch.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/tensor/staging_ring.h"
 
 namespace attend {

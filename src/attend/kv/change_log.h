@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // Each copy has a cursor: the number of changes that it has applied. The log stores the last `capacity`
@@ -39,4 +38,3 @@ class ChangeLog {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

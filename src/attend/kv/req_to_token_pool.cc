@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
+#include "attend/kv/change_log.h"
 #include "attend/tensor/arena.h"
 
 namespace attend {
@@ -20,11 +21,13 @@ ReqToTokenPool::ReqToTokenPool(int max_reqs, int max_context_len)
       // Arena memory is committed on first touch, so a row uses memory for its longest request only.
       table_(Arena(num_bytes(max_reqs, max_context_len), "ReqToTokenPool")
                  .allocate({num_rows_, max_context_len}, DType::kI32)),
-      shared_writes_(kSharedWritesPerRow * num_rows_) {
+      shared_writes_(std::make_unique<ChangeLog<RowRange>>(kSharedWritesPerRow * num_rows_)) {
   num_written_.assign(static_cast<size_t>(num_rows_), 0);
   free_.reserve(static_cast<size_t>(max_reqs));
   reset();
 }
+
+ReqToTokenPool::~ReqToTokenPool() = default;
 
 void ReqToTokenPool::reset() {
   for (int32_t row = 1; row < num_rows_; ++row) clear(RequestRow(row));
@@ -71,7 +74,17 @@ void ReqToTokenPool::write(RequestRow row, int first, View<const TokenSlot> slot
 
 void ReqToTokenPool::write_shared(RequestRow row, int first, View<const TokenSlot> slots) {
   write(row, first, slots);
-  if (!slots.empty()) shared_writes_.add({row, first, static_cast<int>(slots.size())});
+  if (!slots.empty()) shared_writes_->add({row, first, static_cast<int>(slots.size())});
+}
+
+int64_t ReqToTokenPool::shared_cursor() const { return shared_writes_->end(); }
+
+void ReqToTokenPool::apply_shared_writes(int64_t& cursor,
+                                         const std::function<void(const RowRange&)>& copy) const {
+  if (shared_writes_->apply_since(cursor, copy)) return;
+  for (int row = 1; row < num_rows_; ++row)
+    if (const int count = num_written_[static_cast<size_t>(row)]; count > 0)
+      copy(RowRange{RequestRow(row), 0, count});
 }
 
 View<const TokenSlot> ReqToTokenPool::row(RequestRow row) const {

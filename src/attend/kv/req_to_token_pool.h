@@ -1,15 +1,19 @@
 // ReqToTokenPool: request row x position -> token slot.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "attend/base/ids.h"
-#include "attend/kv/change_log.h"
 #include "attend/tensor/tensor.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+template <class Change>
+class ChangeLog;
 
 // Positions [first, first + count) of a row.
 struct RowRange {
@@ -28,6 +32,7 @@ class ReqToTokenPool {
   // Allocates `max_reqs` rows and the padding row, of `max_context_len` positions each. Throws
   // Error(kOutOfMemory) with needed and free bytes.
   ReqToTokenPool(int max_reqs, int max_context_len);
+  ~ReqToTokenPool();
 
   // Allocates a row; nullopt if all are in use.
   std::optional<RequestRow> allocate();
@@ -44,16 +49,10 @@ class ReqToTokenPool {
   View<const TokenSlot> row(RequestRow row) const;
 
   // Cursor of a copy that is up to date.
-  int64_t shared_cursor() const { return shared_writes_.end(); }
+  int64_t shared_cursor() const;
   // Calls `copy(RowRange)` for the ranges that write_shared() wrote after this cursor, and moves the cursor.
   // If these are too many to be stored, calls it for all written positions of all rows.
-  template <class Copy>
-  void apply_shared_writes(int64_t& cursor, const Copy& copy) const {
-    if (shared_writes_.apply_since(cursor, copy)) return;
-    for (int row = 1; row < num_rows_; ++row)
-      if (const int count = num_written_[static_cast<size_t>(row)]; count > 0)
-        copy(RowRange{RequestRow(row), 0, count});
-  }
+  void apply_shared_writes(int64_t& cursor, const std::function<void(const RowRange&)>& copy) const;
 
   // Frees all rows. For recovery from inconsistent bookkeeping.
   void reset();
@@ -74,7 +73,7 @@ class ReqToTokenPool {
   std::vector<RequestRow> free_;
   std::vector<bool> allocated_;
   std::vector<int> num_written_;  // by row: number of first positions that may be nonzero
-  ChangeLog<RowRange> shared_writes_;
+  std::unique_ptr<ChangeLog<RowRange>> shared_writes_;
 };
 
 }  // namespace attend

@@ -18,7 +18,7 @@ struct LayerState {
   TensorView conv;       // [num_slots, conv_inputs, conv_channels]
 };
 
-// Slots are not cleared: a request starts from zeros without reading its slot (recurrent_batch.h).
+// Slots are not cleared: a request starts from zeros without reading its slot (kernels::RecurrentBatch).
 class StatePool {
  public:
   struct Config {

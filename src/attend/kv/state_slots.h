@@ -7,7 +7,6 @@
 #include "attend/base/ids.h"
 #include "attend/kv/storage/step_column.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // The slot of a request is its row; the slots from num_rows on hold snapshots. A step restores and saves
@@ -106,4 +105,3 @@ class VerifiedTokenColumn final : public StepColumn {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

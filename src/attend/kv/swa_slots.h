@@ -18,7 +18,7 @@ namespace attend {
 // first. Invariant: referenced + unused + free = all pages except the padding page.
 //
 // PageId arguments are pages of the full half. Executors with a pool of two halves read the map through
-// DeviceSlotMap (kv/storage/device_rows.h): this map on the CPU, a copy on a GPU. A copy may have stale
+// DeviceSlotMap (kv/storage/device_slot_map.h): this map on the CPU, a copy on a GPU. A copy may have stale
 // entries of pages that lost their window page, since kernels only read keys inside the window.
 //
 // Not thread-safe: the engine's owner thread writes it, and executors read it while the engine launches.

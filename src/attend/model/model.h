@@ -11,7 +11,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/checkpoint/checkpoint.h"
-#include "attend/kernels/recurrent/recurrent_batch.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/state_pool.h"
 #include "attend/model/config/model_spec.h"

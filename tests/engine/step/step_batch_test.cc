@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "attend/exec/step_arrays.h"
-#include "attend/kv/storage/device_rows.h"
+#include "attend/kv/storage/device_slot_map.h"
 #include "attend/kv/swa_slots.h"
 #include "tests/support/error_message.h"
 

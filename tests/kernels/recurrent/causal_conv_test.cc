@@ -1,6 +1,4 @@
 // The causal convolution, compared with float64.
-#include "attend/kernels/recurrent/causal_conv.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +7,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "tests/kernels/recurrent/recurrent_steps.h"
 #include "tests/kernels/recurrent/recurrent_target.h"
 #include "tests/support/error_message.h"

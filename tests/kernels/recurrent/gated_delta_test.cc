@@ -1,6 +1,4 @@
 // The gated delta rule and its norm, compared with float64.
-#include "attend/kernels/recurrent/gated_delta.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "tests/kernels/recurrent/recurrent_steps.h"
 #include "tests/kernels/recurrent/recurrent_target.h"
 #include "tests/support/error_message.h"

@@ -8,7 +8,7 @@
 #include <random>
 #include <vector>
 
-#include "attend/kernels/recurrent/recurrent_batch.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels::test {

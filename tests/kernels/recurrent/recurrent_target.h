@@ -9,9 +9,7 @@
 #include <vector>
 
 #include "attend/kernels/common/cpu/isa.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "tests/kernels/recurrent/recurrent_steps.h"
 
 namespace attend::kernels::test {

@@ -1,5 +1,4 @@
 // Texts and bytes of single tokens.
-#include "attend/text/tokenizer/decoding/token_text_decoder.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

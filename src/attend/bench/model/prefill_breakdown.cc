@@ -12,9 +12,7 @@
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/model/step_cost.h"
 
 namespace attend::bench {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "attend/engine/output/request_output.h"
-#include "attend/text/tokenizer/decoding/token_text_decoder.h"
+#include "attend/text/tokenizer/tokenizer.h"
 
 namespace attend {
 

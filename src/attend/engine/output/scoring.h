@@ -8,19 +8,10 @@
 #include <utility>
 #include <vector>
 
-#include "attend/engine/embedder_info.h"
+#include "attend/engine/embedder.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
-
-struct PairOptions {
-  // Maximum tokens of a pair, or of each text with an embedding model. The longer text is truncated, both if
-  // both are long, and only the document of a prompt. 0: no truncation.
-  int max_tokens = 0;
-  int max_second_tokens = 0;     // maximum tokens of the second text, which is truncated; 0: no limit
-  std::string instruction = {};  // describes the task to models with a prompt; empty: the prompt's default
-};
 
 // Inputs of a pooling engine that give the scores of pairs.
 struct ScoreInputs {
@@ -48,4 +39,3 @@ std::vector<float> pair_scores(const EmbedderInfo& info, const ScoreInputs& inpu
 std::vector<float> activate(std::vector<float> logits, ScoreActivation activation);
 
 }  // namespace attend
-#pragma GCC visibility pop

@@ -1,10 +1,7 @@
 # Recurrent layers: causal convolution with state, gated delta rule, selective scan.
 attend_kernels(recurrent
   HEADERS
-    causal_conv.h
-    gated_delta.h
-    recurrent_batch.h
-    selective_scan.h
+    recurrent.h
   SOURCES
     recurrent.cc
     reference.cc

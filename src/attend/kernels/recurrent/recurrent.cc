@@ -7,11 +7,9 @@
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/on_gpu.h"
-#include "attend/kernels/recurrent/causal_conv.h"
 #include "attend/kernels/recurrent/cuda/common/delta_chunk_layout.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels {
 namespace {

@@ -2,9 +2,7 @@
 #include <cmath>
 #include <vector>
 
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::reference {
 namespace {

@@ -11,6 +11,7 @@
 #include "attend/kv/state_slots.h"
 #include "attend/kv/storage/cache_storage_config.h"
 #include "attend/kv/storage/device_rows.h"
+#include "attend/kv/storage/device_slot_map.h"
 #include "attend/kv/swa_slots.h"
 
 namespace attend {

@@ -6,7 +6,6 @@
 #include "attend/base/ids.h"
 #include "attend/tensor/tensor.h"
 
-#pragma GCC visibility push(default)
 namespace attend {
 
 // Arrays of a step on the host, padding included.
@@ -49,4 +48,3 @@ class StepColumn {
 };
 
 }  // namespace attend
-#pragma GCC visibility pop

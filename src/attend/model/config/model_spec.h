@@ -15,7 +15,7 @@
 #include "attend/kernels/fused/operations.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/rope.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/model/config/classifier_spec.h"
 #include "attend/model/config/quantization.h"

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "attend/kernels/norm_rope/elementwise.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend {
 

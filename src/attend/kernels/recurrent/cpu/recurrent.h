@@ -3,9 +3,7 @@
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cpu {
 

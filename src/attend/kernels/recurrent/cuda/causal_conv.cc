@@ -1,5 +1,3 @@
-#include "attend/kernels/recurrent/causal_conv.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <iterator>
@@ -8,6 +6,7 @@
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/recurrent/cuda/common/causal_conv_kernel.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 namespace {

@@ -1,9 +1,7 @@
 // Recurrent layers on a GPU. Arguments are those checked by the functions of the contracts.
 #pragma once
 
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 

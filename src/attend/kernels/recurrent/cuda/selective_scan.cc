@@ -1,5 +1,3 @@
-#include "attend/kernels/recurrent/selective_scan.h"
-
 #include <limits>
 #include <string_view>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "attend/kernels/recurrent/cuda/common/scan_kernels.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/recurrent/cuda/sm80/scan_chunks_kernel.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 namespace {

@@ -3,8 +3,7 @@
 #include <string>
 
 #include "attend/base/error.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend {
 

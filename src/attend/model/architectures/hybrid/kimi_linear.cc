@@ -5,8 +5,7 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/kernels/recurrent/causal_conv.h"
-#include "attend/kernels/recurrent/gated_delta.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/model/architectures/deepseek.h"
 
 namespace attend {

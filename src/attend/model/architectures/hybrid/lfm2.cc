@@ -6,7 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kernels/recurrent/causal_conv.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {

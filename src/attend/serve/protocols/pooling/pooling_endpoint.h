@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "attend/engine/embedder_info.h"
+#include "attend/engine/embedder.h"
 #include "attend/serve/json/fields.h"
 #include "attend/text/tokenizer/tokenizer.h"
 

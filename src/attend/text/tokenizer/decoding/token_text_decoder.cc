@@ -1,11 +1,10 @@
-#include "attend/text/tokenizer/decoding/token_text_decoder.h"
-
 #include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "attend/text/tokenizer/decoding/open_text.h"
 #include "attend/text/tokenizer/decoding/token_bytes.h"
+#include "attend/text/tokenizer/tokenizer.h"
 #include "attend/text/tokenizer/tokenizer_impl.h"
 #include "attend/text/tokenizer/utf8.h"
 

@@ -12,7 +12,7 @@
 
 #include <cstdint>
 
-#include "attend/kernels/recurrent/gated_delta.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 

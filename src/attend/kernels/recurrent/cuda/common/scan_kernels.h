@@ -3,7 +3,7 @@
 
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/recurrent/cuda/common/step_batch.h"
-#include "attend/kernels/recurrent/selective_scan.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "attend/kernels/recurrent/recurrent_batch.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 
