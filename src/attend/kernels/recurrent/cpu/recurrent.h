@@ -1,4 +1,4 @@
-// Recurrent layers on the CPU. Arguments as described in causal_conv.h and gated_delta.h; their functions
+// Recurrent layers on the CPU. Arguments as described in recurrent.h; their functions
 // check them and call these.
 #pragma once
 

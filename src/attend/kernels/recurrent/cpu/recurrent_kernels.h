@@ -48,11 +48,11 @@ struct RecurrentKernels {
   // bias))).
   void (*decay)(const float* x, const float* bias, float rate, float lower_bound, float* out,
                 int64_t n) = nullptr;
-  // The recurrence of gated_delta.h, in the form that reads each row of S once:
+  // The recurrence of gated_delta_rule(), in the form that reads each row of S once:
   //   p = S k, u = S q, delta = beta (v - decay p), out = decay u + (k . q) delta, S = decay S + delta k^T
   // A decay per channel multiplies k in p and q in u instead.
   void (*delta_rule)(const DeltaRows& rows) = nullptr;
-  // The recurrence of selective_scan.h.
+  // The recurrence of selective_scan().
   void (*scan)(const ScanRows& rows) = nullptr;
   // x = y / sqrt(mean(y^2) + eps) * weight with y = x * silu(gate).
   void (*normalize_gated)(float* x, const void* weight, DType dtype, float eps, const float* gate,

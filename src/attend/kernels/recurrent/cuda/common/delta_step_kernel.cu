@@ -1,4 +1,4 @@
-// Gated delta rule, one token after another (gated_delta.h): decode, and prompts without the chunk form.
+// Gated delta rule, one token after another (recurrent.h): decode, and prompts without the chunk form.
 //
 //   tile        32 rows of a value head's state per CTA (16 if head_dim_k > 128); all tokens of a request
 //   warps       2, without shared memory; 8 lanes (16) hold 4 rows

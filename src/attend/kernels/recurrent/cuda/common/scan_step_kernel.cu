@@ -1,4 +1,4 @@
-// Selective scan, one token after another (selective_scan.h): decode, and prompts without the chunk form.
+// Selective scan, one token after another (recurrent.h): decode, and prompts without the chunk form.
 //
 //   tile        8 rows of a head's state per warp; all tokens of a request
 //   warps       4, without shared memory; a lane has 2, 4 or 8 adjacent elements of 8 rows
