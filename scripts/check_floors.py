@@ -2,11 +2,14 @@
 """Checks src/attend: a floor includes only itself and floors below it, and only headers that exist. The same holds for the
 families of kernels/, for the places within a family, and for the folders of a floor that declares an order. Namespaces
 match folders. Installed headers (HEADERS of attend_floor and attend_kernels) include only installed headers and the
-standard library, and export their declarations; other headers do not."""
+standard library, and export their declarations; other headers do not. A folder has a limited number of source files."""
 
+import collections
 import pathlib
 import re
 import sys
+
+FOLDER_FILES = 25  # without its subfolders
 
 # Lowest first; docs/architecture.md lists them from the top.
 FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "exec", "engine", "grammar", "serve",
@@ -145,9 +148,10 @@ def problem_of_namespace(name: str, text: str) -> str | None:
 def main() -> int:
     installed = installed_headers()
     problems = [f"{name} must be installed and does not exist" for name in installed if not (ROOT / name).exists()]
-    for path in sorted(ROOT.rglob("*")):
-        if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
-            continue
+    sources = [path for path in sorted(ROOT.rglob("*")) if path.suffix in {".h", ".cc", ".cu", ".cuh"}]
+    problems += [f"{folder.relative_to(ROOT)}: {count} files, expected at most {FOLDER_FILES}"
+                 for folder, count in collections.Counter(path.parent for path in sources).items() if count > FOLDER_FILES]
+    for path in sources:
         name = path.relative_to(ROOT).as_posix()
         floor = name.split("/")[0]
         if floor not in FLOORS:

@@ -9,7 +9,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/token_slots.h"
 

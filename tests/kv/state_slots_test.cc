@@ -1,5 +1,5 @@
 // State slots of request rows and snapshots, their columns in steps, and the cache group that assigns them.
-#include "attend/kv/state_slots.h"
+#include "attend/kv/state/state_slots.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kv/cache_group.h"
-#include "attend/kv/state_pool.h"
+#include "attend/kv/state/state_pool.h"
 #include "tests/support/error_message.h"
 
 namespace attend {

@@ -1,4 +1,4 @@
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "attend/kv/storage/cache_storage_config.h"
-#include "attend/kv/swa_kv_pool.h"
+#include "attend/kv/window/swa_kv_pool.h"
 #include "tests/support/error_message.h"
 #include "tests/support/token_slots.h"
 

@@ -10,9 +10,9 @@
 #include "attend/attention/backend.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/kv/state_slots.h"
+#include "attend/kv/state/state_slots.h"
 #include "attend/kv/storage/cache_storage.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
 

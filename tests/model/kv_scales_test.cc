@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "attend/kv/storage/cache_storage_config.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "attend/model/model.h"
 #include "tests/model/config_fields.h"
 

@@ -1,5 +1,5 @@
 // Choice between absorbed and expanded latent attention for a step, and the chunks of a prefix.
-#include "attend/model/modules/mla_path.h"
+#include "attend/model/modules/mla/mla_path.h"
 
 #include <gtest/gtest.h>
 

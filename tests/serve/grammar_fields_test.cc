@@ -1,5 +1,5 @@
 // Grammar fields of the APIs of OpenAI, SGLang and vLLM.
-#include "attend/serve/protocols/grammar_fields.h"
+#include "attend/serve/protocols/fields/grammar_fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "attend/serve/protocols/endpoint.h"
-#include "attend/serve/protocols/foreign_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
 #include "attend/serve/protocols/pooling/embedding_job.h"
 
 namespace attend::serve {

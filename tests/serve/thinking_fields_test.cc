@@ -1,5 +1,5 @@
 // Switches, effort levels and budgets of reasoning: which ones a template reads, and how requests set them.
-#include "attend/serve/protocols/thinking_fields.h"
+#include "attend/serve/protocols/fields/thinking_fields.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -23,7 +23,7 @@
 #include "attend/kernels/common/kernel_choices.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/kv/state_slots.h"
+#include "attend/kv/state/state_slots.h"
 
 namespace attend {
 namespace {

@@ -37,8 +37,8 @@
 #include "attend/kv/allocator.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/kv/state_slots.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/state/state_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {

@@ -13,7 +13,7 @@
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/kernels/recurrent/recurrent.h"
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/state_pool.h"
+#include "attend/kv/state/state_pool.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"

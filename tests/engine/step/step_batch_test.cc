@@ -6,7 +6,7 @@
 
 #include "attend/exec/step_arrays.h"
 #include "attend/kv/storage/device_slot_map.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "tests/support/error_message.h"
 
 namespace attend {

@@ -9,7 +9,7 @@
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/storage/device_rows.h"
 #include "attend/kv/storage/device_slot_map.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "tests/kernels/cuda/support/device_copy.h"
 #include "tests/kernels/cuda/support/needs_gpu.h"
 

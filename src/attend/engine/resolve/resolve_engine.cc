@@ -17,7 +17,7 @@
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/req_to_token_pool.h"
-#include "attend/kv/state_pool.h"
+#include "attend/kv/state/state_pool.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 

@@ -7,12 +7,12 @@
 #include <span>
 #include <vector>
 
-#include "attend/kv/state_pool.h"
-#include "attend/kv/state_slots.h"
+#include "attend/kv/state/state_pool.h"
+#include "attend/kv/state/state_slots.h"
 #include "attend/kv/storage/cache_storage_config.h"
 #include "attend/kv/storage/device_rows.h"
 #include "attend/kv/storage/device_slot_map.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 
 namespace attend {
 

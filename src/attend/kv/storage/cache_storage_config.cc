@@ -6,8 +6,8 @@
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
-#include "attend/kv/swa_kv_pool.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_kv_pool.h"
+#include "attend/kv/window/swa_slots.h"
 
 namespace attend {
 namespace {

@@ -10,7 +10,7 @@
 
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/kv_pool.h"
-#include "attend/kv/state_pool.h"
+#include "attend/kv/state/state_pool.h"
 
 #pragma GCC visibility push(default)
 namespace attend {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "attend/kv/storage/step_column.h"
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 

@@ -7,7 +7,7 @@
 #include "attend/model/modules/gated_delta.h"
 #include "attend/model/modules/gated_mlp.h"
 #include "attend/model/modules/mamba2.h"
-#include "attend/model/modules/mla.h"
+#include "attend/model/modules/mla/mla.h"
 #include "attend/model/modules/moe_mlp.h"
 #include "attend/model/modules/plain_mlp.h"
 #include "attend/model/modules/short_conv.h"

@@ -8,7 +8,7 @@
 #include "attend/attention/backend.h"
 #include "attend/kernels/fused/operations.h"
 #include "attend/kernels/recurrent/recurrent.h"
-#include "attend/kv/state_pool.h"
+#include "attend/kv/state/state_pool.h"
 #include "attend/model/modules/rope.h"
 #include "attend/model/weights/tensor_names.h"
 #include "attend/model/weights/weight_slot.h"

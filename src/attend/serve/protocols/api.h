@@ -10,7 +10,7 @@
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/protocols/generation.h"
-#include "attend/serve/protocols/health_probe.h"
+#include "attend/serve/protocols/monitoring/health_probe.h"
 #include "attend/serve/protocols/responses/response_store.h"
 #include "attend/serve/protocols/service.h"
 #include "attend/text/chat_template/chat_template.h"

@@ -12,7 +12,7 @@
 #include "attend/engine/generation_request.h"
 #include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/chat_answer.h"
-#include "attend/serve/protocols/grammar_fields.h"
+#include "attend/serve/protocols/fields/grammar_fields.h"
 
 namespace attend::serve {
 

@@ -16,7 +16,7 @@
 #include "attend/serve/http/ready_queue.h"
 #include "attend/serve/json/fields.h"
 #include "attend/serve/protocols/errors.h"
-#include "attend/serve/protocols/metrics_text.h"
+#include "attend/serve/protocols/monitoring/metrics_text.h"
 #include "attend/serve/protocols/responses/response_store.h"
 
 namespace attend::serve {

@@ -10,9 +10,9 @@
 #include "attend/serve/protocols/anthropic/replies.h"
 #include "attend/serve/protocols/anthropic/tools.h"
 #include "attend/serve/protocols/endpoint.h"
-#include "attend/serve/protocols/foreign_fields.h"
-#include "attend/serve/protocols/request_fields.h"
-#include "attend/serve/protocols/thinking_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
+#include "attend/serve/protocols/fields/request_fields.h"
+#include "attend/serve/protocols/fields/thinking_fields.h"
 
 namespace attend::serve {
 namespace {

@@ -4,11 +4,11 @@
 #include <utility>
 
 #include "attend/serve/protocols/answer_format.h"
-#include "attend/serve/protocols/foreign_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
+#include "attend/serve/protocols/fields/request_fields.h"
+#include "attend/serve/protocols/fields/thinking_fields.h"
 #include "attend/serve/protocols/openai/replies.h"
 #include "attend/serve/protocols/openai/tool_fields.h"
-#include "attend/serve/protocols/request_fields.h"
-#include "attend/serve/protocols/thinking_fields.h"
 
 namespace attend::serve {
 namespace {

@@ -8,7 +8,7 @@
 #include <unordered_set>
 
 #include "attend/engine/async_embedder.h"
-#include "attend/serve/protocols/health_probe.h"
+#include "attend/serve/protocols/monitoring/health_probe.h"
 #include "attend/serve/protocols/pooling/pooling_endpoint.h"
 #include "attend/serve/protocols/service.h"
 

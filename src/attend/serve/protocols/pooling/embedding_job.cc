@@ -7,8 +7,8 @@
 #include <iterator>
 
 #include "attend/serve/json/base64.h"
-#include "attend/serve/protocols/foreign_fields.h"
-#include "attend/serve/protocols/request_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
+#include "attend/serve/protocols/fields/request_fields.h"
 
 namespace attend::serve {
 namespace {

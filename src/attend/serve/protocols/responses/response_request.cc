@@ -5,11 +5,11 @@
 #include <memory>
 
 #include "attend/serve/protocols/answer_format.h"
-#include "attend/serve/protocols/foreign_fields.h"
-#include "attend/serve/protocols/request_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
+#include "attend/serve/protocols/fields/request_fields.h"
+#include "attend/serve/protocols/fields/thinking_fields.h"
 #include "attend/serve/protocols/responses/input_items.h"
 #include "attend/serve/protocols/responses/response_tools.h"
-#include "attend/serve/protocols/thinking_fields.h"
 #include "attend/text/tokenizer/utf8.h"
 
 namespace attend::serve {

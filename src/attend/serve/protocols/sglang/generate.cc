@@ -3,8 +3,8 @@
 
 #include "attend/serve/protocols/endpoint.h"
 #include "attend/serve/protocols/errors.h"
-#include "attend/serve/protocols/foreign_fields.h"
-#include "attend/serve/protocols/request_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
+#include "attend/serve/protocols/fields/request_fields.h"
 
 namespace attend::serve {
 namespace {

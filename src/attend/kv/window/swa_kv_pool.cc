@@ -1,4 +1,4 @@
-#include "attend/kv/swa_kv_pool.h"
+#include "attend/kv/window/swa_kv_pool.h"
 
 #include <algorithm>
 

@@ -1,4 +1,4 @@
-#include "attend/kv/swa_slots.h"
+#include "attend/kv/window/swa_slots.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/request_fields.h"
+#include "attend/serve/protocols/fields/request_fields.h"
 
 #include <algorithm>
 #include <charconv>

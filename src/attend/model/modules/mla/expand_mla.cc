@@ -1,11 +1,11 @@
-#include "attend/model/modules/expand_mla.h"
+#include "attend/model/modules/mla/expand_mla.h"
 
 #include <algorithm>
 
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/kv_store/latent_rows.h"
-#include "attend/model/modules/mla_path.h"
+#include "attend/model/modules/mla/mla_path.h"
 
 namespace attend {
 namespace {

@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/thinking_fields.h"
+#include "attend/serve/protocols/fields/thinking_fields.h"
 
 #include <algorithm>
 #include <span>

@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/health_probe.h"
+#include "attend/serve/protocols/monitoring/health_probe.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "attend/model/modules/mla_path.h"
+#include "attend/model/modules/mla/mla_path.h"
 
 #include <algorithm>
 

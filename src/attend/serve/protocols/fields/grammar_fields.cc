@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/grammar_fields.h"
+#include "attend/serve/protocols/fields/grammar_fields.h"
 
 namespace attend::serve {
 namespace {

@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/foreign_fields.h"
+#include "attend/serve/protocols/fields/foreign_fields.h"
 
 #include <string_view>
 

@@ -1,4 +1,4 @@
-#include "attend/kv/state_pool.h"
+#include "attend/kv/state/state_pool.h"
 
 #include <algorithm>
 #include <utility>

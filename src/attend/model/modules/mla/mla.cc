@@ -1,4 +1,4 @@
-#include "attend/model/modules/mla.h"
+#include "attend/model/modules/mla/mla.h"
 
 #include <numeric>
 
@@ -6,8 +6,8 @@
 #include "attend/kernels/fused/operations.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/norm_rope/rope.h"
-#include "attend/model/modules/expand_mla.h"
-#include "attend/model/modules/mla_path.h"
+#include "attend/model/modules/mla/expand_mla.h"
+#include "attend/model/modules/mla/mla_path.h"
 
 namespace attend {
 namespace {

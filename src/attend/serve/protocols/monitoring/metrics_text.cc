@@ -1,4 +1,4 @@
-#include "attend/serve/protocols/metrics_text.h"
+#include "attend/serve/protocols/monitoring/metrics_text.h"
 
 #include <fmt/format.h>
 

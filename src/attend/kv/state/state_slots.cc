@@ -1,4 +1,4 @@
-#include "attend/kv/state_slots.h"
+#include "attend/kv/state/state_slots.h"
 
 #include <algorithm>
 
