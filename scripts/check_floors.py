@@ -176,7 +176,7 @@ def main() -> int:
         elif EXPORT_BEGIN in text:
             problems.append(f"{name} exports its declarations and is not installed")
     # The Python module is built with installed headers only.
-    for path in sorted((ROOT.parent.parent / "python" / "src").glob("*")):
+    for path in sorted((ROOT.parent.parent / "python" / "src").rglob("*.*")):
         problems += [f"python/src/{path.name}: attend/{other} is not installed" for other, _ in INCLUDE.findall(path.read_text()) if other not in installed]
     print("\n".join(problems) or f"floors: every include points down; {len(installed)} headers are installed")
     return 1 if problems else 0

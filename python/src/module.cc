@@ -5,7 +5,7 @@
 #include <string>
 
 #include "attend/base/error.h"
-#include "result_tensor.h"
+#include "tensors/result_tensor.h"
 
 NB_MODULE(_attend, unguarded) {
   namespace nb = nanobind;
