@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <array>
 
-#include "tensors/arguments.h"
 #include "module.h"
+#include "tensors/arguments.h"
 #include "tensors/result_tensor.h"
 
 namespace attend::python {

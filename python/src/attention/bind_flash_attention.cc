@@ -10,15 +10,15 @@
 #include <utility>
 
 #include "attention/absorbed_call.h"
-#include "tensors/arguments.h"
 #include "attention/check_on_host.h"
 #include "attention/flash_arguments.h"
 #include "attention/key_layout.h"
-#include "module.h"
-#include "released_gil.h"
-#include "tensors/result_tensor.h"
 #include "attention/rope_rows.h"
 #include "attention/scheduler_metadata.h"
+#include "module.h"
+#include "released_gil.h"
+#include "tensors/arguments.h"
+#include "tensors/result_tensor.h"
 
 namespace attend::python {
 namespace {

@@ -2,10 +2,10 @@
 #include <array>
 #include <limits>
 
-#include "tensors/arguments.h"
 #include "attention/key_layout.h"
 #include "attention/mla_plan.h"
 #include "module.h"
+#include "tensors/arguments.h"
 #include "tensors/result_tensor.h"
 
 namespace attend::python {

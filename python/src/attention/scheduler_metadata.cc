@@ -2,9 +2,9 @@
 
 #include <string_view>
 
-#include "tensors/arguments.h"
 #include "attend/tensor/cuda.h"
 #include "attention/check_on_host.h"
+#include "tensors/arguments.h"
 
 namespace attend::python {
 namespace {

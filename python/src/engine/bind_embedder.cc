@@ -15,10 +15,11 @@
 #include <vector>
 
 #include "attend/engine/embedder.h"
+#include "attend/engine/output/scoring.h"
 #include "attend/model/config/model_spec.h"
+#include "engine/read_options.h"
 #include "interruptible_wait.h"
 #include "module.h"
-#include "engine/read_options.h"
 
 namespace attend::python {
 namespace {

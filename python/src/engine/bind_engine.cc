@@ -25,11 +25,11 @@
 #include "attend/text/chat_template/chat_template.h"
 #include "attend/text/tokenizer/tokenizer.h"
 #include "call_in_flight.h"
+#include "engine/read_options.h"
+#include "engine/request_stream.h"
 #include "interruptible_wait.h"
 #include "module.h"
-#include "engine/read_options.h"
 #include "released_gil.h"
-#include "engine/request_stream.h"
 
 namespace attend::python {
 namespace {

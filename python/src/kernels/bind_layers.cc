@@ -4,11 +4,11 @@
 #include <initializer_list>
 #include <utility>
 
-#include "tensors/arguments.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "module.h"
+#include "tensors/arguments.h"
 
 namespace attend::python {
 namespace {

@@ -2,9 +2,9 @@
 #include <cstddef>
 #include <type_traits>
 
-#include "tensors/arguments.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "module.h"
+#include "tensors/arguments.h"
 
 namespace attend::python {
 namespace {

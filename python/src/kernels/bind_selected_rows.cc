@@ -1,7 +1,7 @@
 // Bindings of selected rows (sparse attention), from which attend/flash_mla.py builds batches.
-#include "tensors/arguments.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "module.h"
+#include "tensors/arguments.h"
 
 namespace attend::python {
 namespace {

@@ -4,10 +4,10 @@
 #include <span>
 #include <tuple>
 
-#include "tensors/arguments.h"
 #include "attend/kernels/attention/attention.h"
 #include "attend/kernels/kv_store/store.h"
 #include "module.h"
+#include "tensors/arguments.h"
 #include "tensors/result_tensor.h"
 
 namespace attend::python {

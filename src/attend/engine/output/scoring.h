@@ -11,6 +11,7 @@
 #include "attend/engine/embedder.h"
 #include "attend/text/tokenizer/tokenizer.h"
 
+#pragma GCC visibility push(default)
 namespace attend {
 
 // Inputs of a pooling engine that give the scores of pairs.
@@ -39,3 +40,4 @@ std::vector<float> pair_scores(const EmbedderInfo& info, const ScoreInputs& inpu
 std::vector<float> activate(std::vector<float> logits, ScoreActivation activation);
 
 }  // namespace attend
+#pragma GCC visibility pop
