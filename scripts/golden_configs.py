@@ -631,6 +631,8 @@ class Case:
     `prefixes`: pairs (from, to) of name prefixes in transformers' memory and in the file.
     `extra`: shapes by name of tensors that are in the file and not in the model.
     `scheme`: quantization of linear layers (quantize.py), except those with a word of `plain` in their names.
+    `largest_rounding`: 16-bit rounding changes the experts of some tokens, and states carry the difference to later
+        tokens, so that a prompt's own error is a small sample: each has the largest error of the case in bfloat16.
     """
 
     def __init__(
@@ -643,6 +645,7 @@ class Case:
         extra=(),
         scheme=None,
         plain=(),
+        largest_rounding=False,
     ):
         self.config = config
         self.lengths = lengths
@@ -652,3 +655,4 @@ class Case:
         self.extra = dict(extra)
         self.scheme = scheme
         self.plain = plain
+        self.largest_rounding = largest_rounding

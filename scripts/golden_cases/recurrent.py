@@ -71,6 +71,7 @@ CASES = {
             shared_expert_intermediate_size=20,
         ),
         lengths=(1, 17, 66, 128),
+        largest_rounding=True,
     ),
     # Short convolutions; the adjusted size of the MLP (2/3, rounded up) is 32, and embeddings are tied by default.
     "lfm2-conv": Case(lfm2(), lengths=(1, 2, 3, 65)),
