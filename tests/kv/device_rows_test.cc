@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "attend/kv/change_log.h"
+#include "attend/kv/storage/device_slot_map.h"
 #include "attend/kv/window/swa_slots.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/token_slots.h"

@@ -6,6 +6,7 @@
 #include "attend/base/error.h"
 #include "attend/checkpoint/model_folder.h"
 #include "attend/engine/engine.h"
+#include "attend/engine/output/scoring.h"
 #include "attend/engine/resolve/resolve_embedder.h"
 
 namespace attend {
