@@ -81,25 +81,40 @@ def _read_options(options):
     return given
 
 
+# Options of each method of vLLM's speculative_config, and the engine's names without their prefix.
+_SPECULATIVE_METHODS = {
+    "ngram": {
+        "prompt_lookup_max": "ngram_max_match_window_size",
+        "prompt_lookup_min": "ngram_min_match_window_size",
+    },
+    "suffix": {
+        f"suffix_decoding_{name}": f"suffix_{name}"
+        for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
+    },
+}
+
+
 def _to_speculation(config):
     """Converts vLLM's speculative_config to the engine's options."""
     if config is None:
         return {}
     config = dict(config)
     method = config.pop("method", None)
-    if method != "ngram":
-        raise rejection("unsupported", f"speculative_config: method {method!r}: expected 'ngram'")
-    options = {"speculative_algorithm": "NGRAM"}
+    names = _SPECULATIVE_METHODS.get(method)
+    if names is None:
+        expected = " or ".join(repr(name) for name in _SPECULATIVE_METHODS)
+        raise rejection("unsupported", f"speculative_config: method {method!r}: expected {expected}")
+    options = {"speculative_algorithm": method.upper()}
     if "num_speculative_tokens" in config:  # excludes the last generated token
         options["speculative_num_draft_tokens"] = config.pop("num_speculative_tokens") + 1
-    for name, option in (("prompt_lookup_max", "max"), ("prompt_lookup_min", "min")):
+    for name, option in names.items():
         if name in config:
-            options[f"speculative_ngram_{option}_match_window_size"] = config.pop(name)
+            options[f"speculative_{option}"] = config.pop(name)
     if config:
         raise rejection(
             "unsupported",
-            f"speculative_config: {next(iter(config))!r}: expected method, num_speculative_tokens, prompt_lookup_max "
-            "or prompt_lookup_min",
+            f"speculative_config: {next(iter(config))!r}: expected method, num_speculative_tokens, "
+            + " or ".join(", ".join(names).rsplit(", ", 1)),
         )
     return options
 

@@ -200,8 +200,12 @@ def test_dropped_or_aborted_stream_ends(llm):
     [
         {"speculative_algorithm": "NGRAM", "speculative_num_draft_tokens": 5, "speculative_disable_by_batch_size": 8},
         {"speculative_config": {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 6}, "speculative_disable_by_batch_size": 8},
+        {
+            "speculative_config": {"method": "suffix", "num_speculative_tokens": 8, "suffix_decoding_max_tree_depth": 16},
+            "speculative_disable_by_batch_size": 8,
+        },
     ],
-    ids=("sglang", "vllm"),
+    ids=("sglang", "vllm", "vllm-suffix"),
 )
 def test_speculation_does_not_change_answers(llm, options):
     sampling = [SamplingParams(temperature=t, seed=3, max_tokens=120, ignore_eos=True) for t in (0, 0.3)]
@@ -216,7 +220,9 @@ def test_speculation_does_not_change_answers(llm, options):
 def test_unknown_speculation_is_rejected():
     for options, message in (
         ({"speculative_algorithm": "EAGLE"}, "speculative_algorithm EAGLE: expected NGRAM"),
-        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram'"),
+        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram' or 'suffix'"),
+        ({"speculative_config": {"method": "suffix", "prompt_lookup_max": 3}}, "'prompt_lookup_max': expected method"),
+        ({"speculative_algorithm": "SUFFIX", "speculative_suffix_min_token_prob": 2.0}, "min_token_prob 2: 0 to 1"),
         ({"speculative_config": {"method": "ngram", "depth": 3}}, "'depth': expected method"),
     ):
         with pytest.raises(attend.Error, match=message):

@@ -17,6 +17,7 @@
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
 #include "attend/engine/speculation/ngram_drafter.h"
+#include "attend/engine/speculation/suffix_drafter.h"
 #include "attend/engine/step/step_runner.h"
 #include "attend/exec/executors.h"
 #include "attend/exec/step_trace.h"
@@ -38,8 +39,14 @@ uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
 
 std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
   if (!options.algorithm) return nullptr;
-  return std::make_unique<NgramDrafter>(options.ngram_min_match_window_size,
-                                        options.ngram_max_match_window_size);
+  switch (*options.algorithm) {
+    case SpeculativeAlgorithm::kNgram:
+      return std::make_unique<NgramDrafter>(options.ngram_min_match_window_size,
+                                            options.ngram_max_match_window_size);
+    case SpeculativeAlgorithm::kSuffix:
+      return std::make_unique<SuffixDrafter>(options.suffix);
+  }
+  return nullptr;
 }
 
 // Creates one executor per config, on the same tables. `weights`: prefetcher of the first one's checkpoint.
@@ -319,7 +326,10 @@ bool Engine::step(const OutputSink& sink) {
   const auto start = Clock::now();
   const std::vector<DroppedRequest> dropped = scheduler_->drain_dropped(start);
   outputs_->set_time(start);
-  for (const auto& [request, reason] : dropped) outputs_->end(*request, FinishReason::kAbort, reason, sink);
+  for (const auto& [request, reason] : dropped) {
+    end_drafts(*request);
+    outputs_->end(*request, FinishReason::kAbort, reason, sink);
+  }
   if (in_flight_ != nullptr && in_flight_->num_live() == 0) discard_step();
   const bool did_work = in_flight_ != nullptr || begin_step(start, sink);
   if (in_flight_ != nullptr) end_step(*in_flight_, sink);
@@ -428,8 +438,10 @@ bool Engine::abort(RequestId id, const OutputSink& sink) {
   if (num_completions == 0) return false;
   outputs_->set_time(Clock::now());
   for (int i = 0; i < num_completions; ++i)
-    if (const std::unique_ptr<Request> request = scheduler_->abort(id + i))
+    if (const std::unique_ptr<Request> request = scheduler_->abort(id + i)) {
+      end_drafts(*request);
       outputs_->end(*request, FinishReason::kAbort, "aborted", sink);
+    }
   outputs_->rethrow_sink_error();
   return true;
 }
@@ -466,7 +478,7 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     if (request->num_output() == 0)
       executors_->check_saturation(rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
     outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
-    if (request->finish_reason != FinishReason::kNone) scheduler_->finish(request->id);
+    if (request->finish_reason != FinishReason::kNone) end_drafts(*scheduler_->finish(request->id));
   }
 }
 
@@ -488,7 +500,7 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
   for (const ScheduledRequest& part : step.requests) {
     if (part.request == nullptr) continue;
     outputs_->end(*part.request, FinishReason::kError, message, sink);
-    scheduler_->finish(part.request->id);
+    end_drafts(*scheduler_->finish(part.request->id));
   }
   scheduler_->fail_step();
 }
@@ -503,6 +515,15 @@ void Engine::draft(const ScheduledStep& step) {
   scheduler_->settle_drafts();
 }
 
+void Engine::end_drafts(const Request& request) {
+  if (!drafter_) return;
+  try {
+    drafter_->end(request);
+  } catch (const std::exception& error) {
+    try_log_warning("drafting: a request's output is not used for later drafts: ", error.what());
+  }
+}
+
 void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
   size_t row = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
@@ -515,7 +536,7 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
     const auto drafted = std::span(draft.tokens).first(static_cast<size_t>(part.num_draft));
     part.num_accepted = static_cast<int>(
         std::ranges::mismatch(drafted, tokens.subspan(first_row, drafted.size())).in1 - drafted.begin());
-    if (part.num_draft > 0)
+    if (part.num_draft > 0 && !drafter_->chooses_length())
       draft.limit =
           part.num_rejected() > 0 ? part.num_accepted + 1 : std::max(draft.limit, 2 * part.num_draft);
     draft.counts.add(part.num_draft, part.num_accepted);

@@ -183,6 +183,8 @@ class Engine {
   void fail_step(const ScheduledStep& step, std::string_view message, const OutputSink& sink);
   // Drafts tokens for the scheduled step; if drafting fails, the step has no drafts.
   void draft(const ScheduledStep& step);
+  // Reports the end of a request to the drafter.
+  void end_drafts(const Request& request);
   // Accepts the drafted tokens that are equal to the sampled ones; `tokens` has one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
   // Recurrent states: passes the tokens of the step that remain to the next launch.

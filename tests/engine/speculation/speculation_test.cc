@@ -523,11 +523,12 @@ INSTANTIATE_TEST_SUITE_P(Device, SpeculativeDecoding, testing::Values(DeviceType
                          [](const auto& device) { return device.param == DeviceType::kCpu ? "Cpu" : "Gpu"; });
 
 TEST(SpeculativeOptions, RejectUnknownAlgorithmsAndInvalidSizes) {
+  EXPECT_EQ(parse_speculative_algorithm("SUFFIX"), SpeculativeAlgorithm::kSuffix);
   EXPECT_EQ(parse_speculative_algorithm("NGRAM"), SpeculativeAlgorithm::kNgram);
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("EAGLE3"); }),
-              HasSubstr("speculative_algorithm EAGLE3: expected NGRAM"));
+              HasSubstr("speculative_algorithm EAGLE3: expected NGRAM or SUFFIX"));
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { parse_speculative_algorithm("oracle"); }),
-              HasSubstr("speculative_algorithm 'oracle': expected NGRAM"));
+              HasSubstr("speculative_algorithm 'oracle': expected NGRAM or SUFFIX"));
   const auto error_text = [](SpeculativeOptions options) {
     return error_message(ErrorCode::kInvalidArgument, [&] { check(options); });
   };

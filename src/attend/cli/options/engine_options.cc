@@ -72,14 +72,31 @@ DType parse_kv_cache_dtype(const std::string& name) {
   }
 }
 
+// Options of drafts, and the algorithm that has them. None: all algorithms.
+struct SpeculativeFlag {
+  const char* flag;
+  std::optional<SpeculativeAlgorithm> algorithm;
+};
+constexpr SpeculativeFlag kSpeculativeFlags[] = {
+    {"--speculative-num-draft-tokens", {}},
+    {"--speculative-disable-by-batch-size", {}},
+    {"--speculative-ngram-max-match-window-size", SpeculativeAlgorithm::kNgram},
+    {"--speculative-ngram-min-match-window-size", SpeculativeAlgorithm::kNgram},
+    {"--speculative-suffix-max-tree-depth", SpeculativeAlgorithm::kSuffix},
+    {"--speculative-suffix-max-cached-requests", SpeculativeAlgorithm::kSuffix},
+    {"--speculative-suffix-max-spec-factor", SpeculativeAlgorithm::kSuffix},
+    {"--speculative-suffix-min-token-prob", SpeculativeAlgorithm::kSuffix},
+};
+
 SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& options) {
   SpeculativeOptions speculation = options.speculation;
   if (!options.speculative_algorithm.empty())
     speculation.algorithm = parse_speculative_algorithm(options.speculative_algorithm);
-  for (const char* flag :
-       {"--speculative-num-draft-tokens", "--speculative-ngram-max-match-window-size",
-        "--speculative-ngram-min-match-window-size", "--speculative-disable-by-batch-size"})
+  for (const auto& [flag, algorithm] : kSpeculativeFlags) {
     require(speculation.algorithm || !given(app, flag), flag, ": requires --speculative-algorithm");
+    require(!algorithm || speculation.algorithm == algorithm || !given(app, flag), flag,
+            ": no effect with --speculative-algorithm ", options.speculative_algorithm);
+  }
   return speculation;
 }
 
@@ -122,14 +139,27 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
   set_group(app, "Speculative decoding");
   add_text(app, "--speculative-algorithm", options.speculative_algorithm,
            "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
-           "of the last tokens); answers do not change, repetitive ones are faster");
+           "of the last tokens) or SUFFIX (drafts the most frequent continuation, in the request's text and in "
+           "outputs of other requests); answers do not change, repetitive ones are faster");
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
-             "tokens verified per request and step, including the last generated one; default: 12",
+             "tokens verified per request and step, including the last generated one; default: 12, "
+             "or SUFFIX's depth",
              Range<int>{.lowest = 2, .highest = 64});
   add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
              numbers.ngram_max_match_window_size, "NGRAM: maximum number of last tokens to match", kPositive);
   add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
              numbers.ngram_min_match_window_size, "NGRAM: minimum number of last tokens to match", kPositive);
+  SuffixOptions& suffix = numbers.suffix;
+  add_number(app, "--speculative-suffix-max-tree-depth,--suffix-decoding-max-tree-depth",
+             suffix.max_tree_depth, "SUFFIX: matched and drafted tokens together, at most",
+             Range<int>{.lowest = 2, .highest = 256});
+  add_number(app, "--speculative-suffix-max-cached-requests,--suffix-decoding-max-cached-requests",
+             suffix.max_cached_requests, "SUFFIX: requests with outputs that are kept; 0: none",
+             Range<int>{.lowest = 0});
+  add_number(app, "--speculative-suffix-max-spec-factor,--suffix-decoding-max-spec-factor",
+             suffix.max_spec_factor, "SUFFIX: drafted tokens per matched token, at most");
+  add_number(app, "--speculative-suffix-min-token-prob,--suffix-decoding-min-token-prob",
+             suffix.min_token_prob, "SUFFIX: minimum estimated probability of a draft");
   add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
              "no drafts in steps with more generating requests; default: 4 on a CPU, 32 on a GPU", kPositive);
 }

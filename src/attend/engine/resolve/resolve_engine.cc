@@ -41,8 +41,8 @@ constexpr double kMaxLiveStatesShare = 0.125;
 // Default share of the free memory for the KV pool.
 constexpr double kPoolMemoryShare = 0.5;
 
-// Default number.
-constexpr int kDefaultDraftTokens = 12;
+// Default number; of suffix decoding, a limit of the default, which is the depth of its tree.
+constexpr int kDefaultDraftTokens = 12, kMaxDefaultSuffixTokens = 64;
 // With more requests, a device is saturated without drafts. The CPU value is measured in
 // docs/speculative-decoding.md; the GPU value follows published figures.
 constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
@@ -51,7 +51,10 @@ SpeculativeOptions choose_speculation(const EngineConfig& config) {
   SpeculativeOptions options = config.speculation;
   check(options);
   if (!options.algorithm) return options;
-  if (options.num_draft_tokens == 0) options.num_draft_tokens = kDefaultDraftTokens;
+  if (options.num_draft_tokens == 0)
+    options.num_draft_tokens = options.algorithm == SpeculativeAlgorithm::kSuffix
+                                   ? std::min(options.suffix.max_tree_depth, kMaxDefaultSuffixTokens)
+                                   : kDefaultDraftTokens;
   if (options.disable_by_batch_size == 0)
     options.disable_by_batch_size = config.on_gpu() ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;
   return options;

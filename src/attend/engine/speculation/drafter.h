@@ -41,6 +41,13 @@ class Drafter {
   // that other requests of the step (prompts with chunks that may still grow) need for later drafts. Changes
   // nothing else in the step. An exception is logged, and the step runs without drafts.
   virtual void draft(const ScheduledStep& step) = 0;
+
+  // Returns whether the drafter limits drafts by its own confidence. If not, the accepted part of a draft
+  // limits the length of the next one.
+  virtual bool chooses_length() const { return false; }
+
+  // Called when a request has ended, with all of its tokens, also if it was never drafted for.
+  virtual void end(const Request& /*request*/) {}
 };
 
 }  // namespace attend

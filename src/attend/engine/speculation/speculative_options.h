@@ -11,20 +11,33 @@ namespace attend {
 
 enum class SpeculativeAlgorithm : uint8_t {
   kNgram,  // tokens that followed an earlier occurrence of the request's last tokens (prompt lookup)
+  // The most frequent continuation of the request's last tokens, in its own text and in the outputs of all
+  // requests (suffix decoding).
+  kSuffix,
 };
 std::string_view to_string(SpeculativeAlgorithm algorithm);
-// Throws Error for a name other than NGRAM: kUnsupported for SGLang's other algorithms, else
+// Throws Error for a name other than NGRAM and SUFFIX: kUnsupported for SGLang's other algorithms, else
 // kInvalidArgument.
 SpeculativeAlgorithm parse_speculative_algorithm(std::string_view name);
 
+// Options of kSuffix, with vLLM's names and defaults (suffix_decoding_*).
+struct SuffixOptions {
+  // Longest run of tokens that is counted: matched tokens and drafted ones together, 2 to 256.
+  int max_tree_depth = 24;
+  int max_cached_requests = 10'000;  // requests with outputs that are kept; 0: a request's own text only
+  double max_spec_factor = 1.0;      // a draft has at most this number of tokens per matched token
+  double min_token_prob = 0.1;       // a draft ends before its estimated probability is lower
+};
+
 struct SpeculativeOptions {
-  std::optional<SpeculativeAlgorithm> algorithm =
-      {};  // none: no speculation
-           // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12.
+  std::optional<SpeculativeAlgorithm> algorithm = {};  // none: no speculation
+  // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12, or the depth of
+  // kSuffix's trees, at most 64.
   int num_draft_tokens = 0;
   // kNgram: largest and smallest number of last tokens that are searched for.
   int ngram_max_match_window_size = 12;
   int ngram_min_match_window_size = 2;
+  SuffixOptions suffix = {};
   // Steps with more decoding requests than this do not draft. 0: chosen by device.
   int disable_by_batch_size = 0;
 };
