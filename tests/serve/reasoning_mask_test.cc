@@ -73,6 +73,79 @@ TEST_F(ReasoningMaskTest, ConstrainsAnswersWithoutReasoningImmediately) {
   EXPECT_EQ(inner_->num_accepted, 1);
 }
 
+// Allows tokens by the number of accepted ones.
+class ChangingMask final : public TokenMask {
+ public:
+  bool fill(std::span<uint32_t> words) override { return fill(num_accepted_, words); }
+  void accept(int32_t) override { ++num_accepted_; }
+  std::shared_ptr<TokenMask> fork() const override { return std::make_shared<ChangingMask>(); }
+  size_t draft(std::span<const int32_t> tokens) override { return tokens.size(); }
+  bool fill_after(size_t num_tokens, std::span<uint32_t> words) override {
+    return fill(num_accepted_ + num_tokens, words);
+  }
+
+ private:
+  static bool fill(size_t num_accepted, std::span<uint32_t> words) {
+    std::ranges::fill(words, static_cast<uint32_t>(7 + num_accepted));
+    return num_accepted % 5 != 4;
+  }
+  size_t num_accepted_ = 0;
+};
+
+// Drafts of any length at any position of an answer, inside its reasoning, across its end, and with openers.
+TEST_F(ReasoningMaskTest, MasksAfterDraftedTokensEqualThoseAfterAcceptedOnes) {
+  int num_compared = 0, num_after_end = 0;
+  const auto fill = [](TokenMask& mask, size_t num_ahead) {
+    std::vector<uint32_t> words(66);
+    if (!(num_ahead == 0 ? mask.fill(words) : mask.fill_after(num_ahead, words))) words.clear();
+    return words;
+  };
+  const auto check = [&](const std::shared_ptr<TokenMask>& start, std::string_view text) {
+    SCOPED_TRACE(text);
+    const std::vector<int32_t> ids = tokenizer_.encode(text, false);
+    const std::shared_ptr<TokenMask> plain = start->fork();
+    std::vector<std::vector<uint32_t>> masks;
+    for (const int32_t id : ids) {
+      masks.push_back(fill(*plain, 0));
+      plain->accept(id);
+    }
+    masks.push_back(fill(*plain, 0));
+    for (size_t length = 1; length <= 6; ++length) {
+      const std::shared_ptr<TokenMask> drafting = start->fork();
+      for (size_t at = 0; at + length <= ids.size();) {
+        ASSERT_EQ(fill(*drafting, 0), masks[at]);
+        const size_t kept = drafting->draft(std::span(ids).subspan(at, length));
+        ASSERT_LE(kept, length);
+        for (size_t num = 1; num <= kept; ++num) ASSERT_EQ(fill(*drafting, num), masks[at + num]) << at;
+        num_compared += static_cast<int>(kept);
+        if (at > ids.size() / 2) num_after_end += static_cast<int>(kept);
+        const size_t num_accepted = std::min(kept + 1, ids.size() - at);
+        for (size_t i = 0; i < num_accepted; ++i) drafting->accept(ids[at++]);
+      }
+    }
+  };
+  const auto inner = std::make_shared<ChangingMask>();
+  const Texts opens = parse_tool_format("qwen25").opens;
+  const ReasoningFormat& format = parse_reasoning_format("qwen3");
+  for (const char* text : {"thoughts</think>the answer is long enough", "a > b</thin</think>{\"sun\": 42}",
+                           "sun\n <tool_call> rain</think> and more text after it", "no end at all >"})
+    for (const bool has_opens : {false, true})
+      check(make_reasoning_mask(format, inner, tokenizer_, /*inside=*/true, stop_ids_,
+                                has_opens ? opens : Texts{}),
+            text);
+  check(make_reasoning_mask(format, inner, tokenizer_, /*inside=*/false, stop_ids_), "an answer at once");
+  // The budget's last tokens are the forced ones.
+  for (const int max_tokens : {1, 3, 100})
+    for (const bool has_mask : {false, true})
+      check(make_reasoning_budget(format, has_mask ? inner : nullptr, tokenizer_, /*inside=*/true, max_tokens),
+            "scout coffee</think>the answer is long enough");
+  check(make_reasoning_budget(format, inner, tokenizer_, /*inside=*/false, 2), "<think>one two</think>answer");
+  check(make_reasoning_budget(parse_reasoning_format("gpt-oss"), nullptr, tokenizer_, /*inside=*/false, 3),
+        "<|channel|>analysis<|message|>one two<|end|>answer");
+  EXPECT_GT(num_compared, 300) << "the test checks too little";
+  EXPECT_GT(num_after_end, 100) << "the test checks too little";
+}
+
 class ReasoningBudgetTest : public ReasoningMaskTest {
  protected:
   std::shared_ptr<TokenMask> budget(bool inside, int max_tokens, std::string_view format = "qwen3") const {

@@ -37,6 +37,13 @@ uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
   return x ^ (x >> 31);
 }
 
+// Prepares the request's mask for its draft, and removes drafted tokens that the mask does not support.
+void cut_to_mask(Request& request) {
+  std::vector<int32_t>& drafted = request.draft.tokens;
+  if (!request.mask || drafted.empty()) return;
+  drafted.resize(std::min(drafted.size(), request.mask->draft(drafted)));
+}
+
 std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
   if (!options.algorithm) return nullptr;
   switch (*options.algorithm) {
@@ -508,6 +515,7 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
 void Engine::draft(const ScheduledStep& step) {
   try {
     drafter_->draft(step);
+    for (const ScheduledRequest& part : step.requests) cut_to_mask(*part.request);
   } catch (const std::exception& error) {
     try_log_warning("drafting failed, running the step without drafts: ", error.what());
     for (const ScheduledRequest& part : step.requests) part.request->draft.tokens.clear();
@@ -533,9 +541,12 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
     const size_t first_row = std::exchange(row, row + 1 + static_cast<size_t>(part.num_draft));
     if (part.request == nullptr || part.request->num_output() == 0) continue;
     RequestDraft& draft = part.request->draft;
-    const auto drafted = std::span(draft.tokens).first(static_cast<size_t>(part.num_draft));
-    part.num_accepted = static_cast<int>(
-        std::ranges::mismatch(drafted, tokens.subspan(first_row, drafted.size())).in1 - drafted.begin());
+    // A row without an allowed token fails as the first row of the next step.
+    for (int& num = part.num_accepted; num < part.num_draft; ++num) {
+      const size_t drafted_row = first_row + static_cast<size_t>(num), next = drafted_row + 1;
+      if (draft.tokens[static_cast<size_t>(num)] != tokens[drafted_row] || !runner_->allows(next, tokens[next]))
+        break;
+    }
     if (part.num_draft > 0 && !drafter_->chooses_length())
       draft.limit =
           part.num_rejected() > 0 ? part.num_accepted + 1 : std::max(draft.limit, 2 * part.num_draft);

@@ -84,6 +84,15 @@ class TokenMask {
   virtual bool wait_for(std::chrono::microseconds /*timeout*/) { return ready(); }
   // Returns a new mask in the initial state, for another completion of the same prompt.
   virtual std::shared_ptr<TokenMask> fork() const = 0;
+
+  // Speculative decoding: prepares the masks of the tokens after `tokens`, which may follow. They are not
+  // accepted: accept() is called later for the tokens that do follow. Returns the number of first tokens
+  // after which fill_after() returns masks; the others are not drafted. Called while ready(); a second call
+  // replaces the tokens. With the default 0, the request decodes without drafts.
+  virtual size_t draft(std::span<const int32_t> /*tokens*/) { return 0; }
+  // As fill(), for the token after the first `num_tokens` tokens of draft(), at least one and at most the
+  // number that draft() returned. If one of these tokens is not allowed, the result is not used.
+  virtual bool fill_after(size_t /*num_tokens*/, std::span<uint32_t> words) { return fill(words); }
 };
 
 struct GenerationRequest {

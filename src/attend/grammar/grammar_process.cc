@@ -83,61 +83,113 @@ void GrammarHub::kill_process(uint32_t id) noexcept {
   }
 }
 
+bool GrammarProcess::State::allows(int32_t token_id) const {
+  const auto token = static_cast<size_t>(token_id);
+  return any || (token / 32 < words.size() && (words[token / 32] >> (token % 32) & 1) != 0);
+}
+
+GrammarProcess::State* GrammarProcess::Text::next_reply() {
+  if (num_dropped > 0) {
+    --num_dropped;
+    return nullptr;
+  }
+  if (!current.ready) return &current;
+  const auto found = std::ranges::find_if(drafted, [](const Drafted& each) { return !each.state.ready; });
+  return found == drafted.end() ? nullptr : &found->state;
+}
+
+void GrammarProcess::Text::drop_drafted() {
+  num_dropped += static_cast<int>(
+      std::ranges::count_if(drafted, [](const Drafted& each) { return !each.state.ready; }));
+  drafted.clear();
+}
+
 // Mask of one text.
 class ProcessMask final : public TokenMask {
  public:
   ProcessMask(std::shared_ptr<GrammarProcess> process, uint32_t id) : process_(std::move(process)), id_(id) {}
   ~ProcessMask() override {
     const std::lock_guard lock(process_->hub_->mutex);
-    process_->states_.erase(id_);
+    process_->texts_.erase(id_);
     if (!begun_ || process_->error_) return;
     try {
-      process_->send(Order::kDrop, id_, 0);
+      process_->send(Order::kDrop, id_, 0, {}, 0);
     } catch (const std::bad_alloc&) {  // the process keeps the state of a mask
     }
   }
 
   bool ready() override {
     const std::lock_guard lock(process_->hub_->mutex);
-    return is_ready();
+    return is_ready(text().current);
   }
 
   bool wait_for(std::chrono::microseconds timeout) override {
     std::unique_lock lock(process_->hub_->mutex);
-    return process_->hub_->changed.wait_for(lock, timeout, [&] { return is_ready(); });
+    return process_->hub_->changed.wait_for(lock, timeout, [&] { return is_ready(text().current); });
   }
 
   bool fill(std::span<uint32_t> words) override {
     std::unique_lock lock(process_->hub_->mutex);
-    process_->hub_->changed.wait(lock, [&] { return is_ready(); });
-    throw_error();
-    if (state().any) return false;
-    const std::vector<uint32_t>& mask = state().words;
-    std::ranges::fill(words, 0);
-    std::copy_n(mask.begin(), std::min(mask.size(), words.size()), words.begin());
-    return true;
+    return fill(text().current, words, lock);
   }
 
   void accept(int32_t token_id) override {
-    const std::lock_guard lock(process_->hub_->mutex);
-    throw_error();
-    GrammarProcess::State& state = this->state();
-    const auto token = static_cast<size_t>(token_id);
-    const bool allowed =
-        state.any || (token / 32 < state.words.size() && (state.words[token / 32] >> (token % 32) & 1) != 0);
-    if (!allowed) attend::fail(ErrorCode::kInternal, "token ", token_id, " does not fit the grammar");
-    state.ready = false;
-    begun_ = true;
-    process_->send(Order::kAccept, id_, token_id);
+    std::unique_lock lock(process_->hub_->mutex);
+    GrammarProcess::Text& text = this->text();
+    wait(text.current, lock);
+    if (!text.current.allows(token_id))
+      attend::fail(ErrorCode::kInternal, "token ", token_id, " does not fit the grammar");
+    ++text.num_tokens;
+    if (!text.drafted.empty() && text.drafted.front().token == token_id) {
+      text.current = std::move(text.drafted.front().state);
+      text.drafted.pop_front();
+      return;
+    }
+    text.drop_drafted();
+    text.current.ready = false;
+    send(text.num_tokens - 1, {&token_id, 1});
   }
 
   std::shared_ptr<TokenMask> fork() const override { return process_->make_mask(); }
 
+  size_t draft(std::span<const int32_t> tokens) override {
+    std::unique_lock lock(process_->hub_->mutex);
+    GrammarProcess::Text& text = this->text();
+    text.drop_drafted();
+    wait(text.current, lock);
+    if (tokens.empty() || !text.current.allows(tokens.front())) return 0;
+    for (const int32_t token : tokens) text.drafted.push_back({token, {.ready = false, .words = {}}});
+    send(text.num_tokens, tokens);
+    return tokens.size();
+  }
+
+  bool fill_after(size_t num_tokens, std::span<uint32_t> words) override {
+    std::unique_lock lock(process_->hub_->mutex);
+    return fill(text().drafted.at(num_tokens - 1).state, words, lock);
+  }
+
  private:
-  GrammarProcess::State& state() const { return process_->states_.at(id_); }
-  bool is_ready() const { return process_->error_ || state().ready; }
-  void throw_error() const {
+  GrammarProcess::Text& text() const { return process_->texts_.at(id_); }
+  bool is_ready(const GrammarProcess::State& state) const { return process_->error_ || state.ready; }
+
+  void wait(const GrammarProcess::State& state, std::unique_lock<std::mutex>& lock) const {
+    process_->hub_->changed.wait(lock, [&] { return is_ready(state); });
     if (process_->error_) throw Error(*process_->error_);
+  }
+
+  bool fill(const GrammarProcess::State& state, std::span<uint32_t> words,
+            std::unique_lock<std::mutex>& lock) const {
+    wait(state, lock);
+    if (state.any || state.refused) return false;
+    std::ranges::fill(words, 0);
+    std::copy_n(state.words.begin(), std::min(state.words.size(), words.size()), words.begin());
+    return true;
+  }
+
+  void send(int64_t num_before, std::span<const int32_t> tokens) {
+    begun_ = true;
+    process_->send(Order::kAccept, id_, num_before, grammar_worker::to_text(tokens),
+                   static_cast<int>(tokens.size()));
   }
 
   const std::shared_ptr<GrammarProcess> process_;
@@ -150,7 +202,7 @@ GrammarProcess::GrammarProcess(std::shared_ptr<GrammarHub> hub, uint32_t id, con
     : hub_(std::move(hub)), id_(id), kind_(grammar.kind), compile_deadline_(deadline) {
   socket_ = hub_->fork_process(id_, grammar.kind);
   reserve(hub_->limits.memory_bytes);
-  send(Order::kCompile, 0, static_cast<int64_t>(grammar.kind), grammar.text);
+  send(Order::kCompile, 0, static_cast<int64_t>(grammar.kind), grammar.text, 1);
 }
 
 GrammarProcess::~GrammarProcess() {
@@ -169,14 +221,15 @@ void GrammarProcess::reserve(size_t num_bytes) {
 std::shared_ptr<TokenMask> GrammarProcess::make_mask() {
   const std::lock_guard lock(hub_->mutex);
   const uint32_t id = hub_->next_id++;
-  states_.emplace(id, first_);
+  texts_[id].current = first_;
   return std::make_shared<ProcessMask>(shared_from_this(), id);
 }
 
-void GrammarProcess::send(Order order, uint32_t id, int64_t number, std::string_view text) {
+void GrammarProcess::send(Order order, uint32_t id, int64_t number, std::string_view text, int num_replies) {
   outgoing_ +=
       grammar_worker::to_bytes({.kind = static_cast<uint32_t>(order), .id = id, .number = number}, text);
-  if (order != Order::kDrop && num_awaited_++ == 0) progress_ = GrammarClock::now();
+  if (num_awaited_ == 0) progress_ = GrammarClock::now();
+  num_awaited_ += num_replies;
   send_rest();
   // The thread that polls has to watch a time limit or the rest.
   hub_->wake();
@@ -232,6 +285,7 @@ void GrammarProcess::receive(const Message& message) {
   const auto read = [&](State& state) {
     state.ready = true;
     state.any = status == Status::kAny;
+    state.refused = status == Status::kRefused;
     state.words.resize(message.text.size() / sizeof(uint32_t));
     std::memcpy(state.words.data(), message.text.data(), state.words.size() * sizeof(uint32_t));
   };
@@ -241,7 +295,8 @@ void GrammarProcess::receive(const Message& message) {
     reserve(std::min<size_t>(limit, message.header.memory_bytes + grammar_worker::mask_bytes(limit)));
     return read(first_);
   }
-  if (const auto found = states_.find(message.header.id); found != states_.end()) read(found->second);
+  if (const auto found = texts_.find(message.header.id); found != texts_.end())
+    if (State* const state = found->second.next_reply()) read(*state);
   hub_->changed.notify_all();
 }
 

@@ -54,10 +54,29 @@ class GrammarHub {
 
 class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
  public:
-  // Mask of the next token of one text.
+  // Mask of the next token at one position of a text.
   struct State {
     bool ready = true, any = false;
+    bool refused = false;  // of a drafted text that does not fit the grammar
     std::vector<uint32_t> words;
+
+    bool allows(int32_t token_id) const;
+  };
+  // Positions of one text: the current one, and those after drafted tokens, which the process computes in
+  // advance.
+  struct Text {
+    struct Drafted {
+      int32_t token;
+      State state;
+    };
+    State current;
+    std::deque<Drafted> drafted;
+    int64_t num_tokens = 0;  // accepted
+    int num_dropped = 0;     // replies to come for positions that are not needed any more
+
+    // Position of the next reply; null: its position is not needed.
+    State* next_reply();
+    void drop_drafted();
   };
 
   // Forks the process, which begins to compile.
@@ -73,7 +92,8 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
   // The following functions require the hub's mutex.
 
   // Sends an order, as far as the socket accepts it; send_rest() continues.
-  void send(grammar_worker::Order order, uint32_t id, int64_t number, std::string_view text = {});
+  void send(grammar_worker::Order order, uint32_t id, int64_t number, std::string_view text,
+            int num_replies);
   void send_rest();
   bool has_rest() const { return !outgoing_.empty(); }
   // Reads what has arrived.
@@ -105,13 +125,13 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
   const GrammarClock::time_point compile_deadline_;
   int socket_ = -1;
   std::string outgoing_, incoming_;
-  int num_awaited_ = 0;                // orders without a reply
+  int num_awaited_ = 0;                // replies to come
   GrammarClock::time_point progress_;  // of the last reply, or of the first order after it
   bool compiled_ = false;
   std::optional<Error> error_;
   size_t num_bytes_ = 0, reserved_bytes_ = 0;
   State first_;  // mask at the start of a text
-  std::unordered_map<uint32_t, State> states_;
+  std::unordered_map<uint32_t, Text> texts_;
 };
 
 }  // namespace attend

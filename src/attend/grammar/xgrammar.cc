@@ -18,45 +18,6 @@ constexpr char kTokenizerInfo[] = "xgrammar.tvm_ffi_binding.TokenizerInfo",
                kCompiled[] = "xgrammar.tvm_ffi_binding.CompiledGrammar",
                kMatcher[] = "xgrammar.tvm_ffi_binding.GrammarMatcher", kInit[] = "__ffi_init__";
 
-class GrammarMask final : public TokenMask {
- public:
-  GrammarMask(std::shared_ptr<const Library> library, std::shared_ptr<const CompiledGrammar> grammar,
-              Value matcher)
-      : library_(std::move(library)), grammar_(std::move(grammar)), matcher_(std::move(matcher)) {}
-
-  bool fill(std::span<uint32_t> words) override {
-    if (ended_) return false;
-    int64_t shape = std::ssize(words), stride = 1;
-    dlpack::DLTensor tensor{.data = words.data(),
-                            .device = {.device_type = dlpack::kCpu, .device_id = 0},
-                            .ndim = 1,
-                            .dtype = {.code = dlpack::kInt, .bits = 32, .lanes = 1},
-                            .shape = &shape,
-                            .strides = &stride,
-                            .byte_offset = 0};
-    // Returns false if all tokens are allowed; the words are then unchanged.
-    return library_->ffi
-        ->call(library_->fill, {matcher_, Value::tensor(&tensor), Value(int64_t{0}), Value(false)})
-        .boolean();
-  }
-
-  void accept(int32_t token_id) override {
-    if (ended_) return;
-    const bool fits =
-        library_->ffi->call(library_->accept, {matcher_, Value(int64_t{token_id}), Value(false)}).boolean();
-    if (!fits) fail(ErrorCode::kInternal, "token ", token_id, " does not fit the grammar");
-    ended_ = library_->ffi->call(library_->is_terminated, {matcher_}).boolean();
-  }
-
-  std::shared_ptr<TokenMask> fork() const override { return grammar_->make_mask(); }
-
- private:
-  std::shared_ptr<const Library> library_;
-  std::shared_ptr<const CompiledGrammar> grammar_;
-  Value matcher_;
-  bool ended_ = false;  // an end-of-sequence token was accepted
-};
-
 // Removes the time, source location and condition of xgrammar's messages: "[21:00:01] /x/y.cc:83: Check
 // failed: (a < b) is false: Regex parsing error".
 std::string reason(const std::string& message) {
@@ -75,6 +36,42 @@ std::string reason(const std::string& message) {
 
 }  // namespace
 
+bool Matcher::fill(std::span<uint32_t> words) const {
+  if (has_ended()) return false;
+  int64_t shape = std::ssize(words), stride = 1;
+  dlpack::DLTensor tensor{.data = words.data(),
+                          .device = {.device_type = dlpack::kCpu, .device_id = 0},
+                          .ndim = 1,
+                          .dtype = {.code = dlpack::kInt, .bits = 32, .lanes = 1},
+                          .shape = &shape,
+                          .strides = &stride,
+                          .byte_offset = 0};
+  // False: all tokens are allowed; the words are then unchanged.
+  return library_->ffi
+      ->call(library_->fill, {matcher_, Value::tensor(&tensor), Value(int64_t{0}), Value(false)})
+      .boolean();
+}
+
+bool Matcher::accept(int32_t token_id) {
+  if (!has_ended()) {
+    const tvm_ffi::Library& ffi = *library_->ffi;
+    if (!ffi.call(library_->accept, {matcher_, Value(int64_t{token_id}), Value(false)}).boolean())
+      return false;
+    if (ffi.call(library_->is_terminated, {matcher_}).boolean()) end_ = num_tokens_ + 1;
+  }
+  ++num_tokens_;
+  return true;
+}
+
+void Matcher::rewind(int64_t num_tokens) {
+  const int64_t num_matched = has_ended() ? end_ : num_tokens_;
+  if (num_tokens < num_matched) {
+    library_->ffi->call(library_->rollback, {matcher_, Value(num_matched - num_tokens)});
+    end_ = -1;
+  }
+  num_tokens_ = num_tokens;
+}
+
 Library::Library(const std::filesystem::path& tvm_ffi, const std::filesystem::path& bindings)
     : tvm_ffi_path(tvm_ffi), bindings_path(bindings), ffi(tvm_ffi::Library::load(tvm_ffi, bindings)) {
   make_tokenizer_info = ffi->method(kTokenizerInfo, kInit);
@@ -87,6 +84,7 @@ Library::Library(const std::filesystem::path& tvm_ffi, const std::filesystem::pa
   size_in_bytes = ffi->method(kCompiled, "memory_size_bytes");
   fill = ffi->method(kMatcher, "fill_next_token_bitmask");
   accept = ffi->method(kMatcher, "accept_token");
+  rollback = ffi->method(kMatcher, "rollback");
   is_terminated = ffi->method(kMatcher, "is_terminated");
 }
 
@@ -94,11 +92,10 @@ size_t CompiledGrammar::num_bytes() const {
   return static_cast<size_t>(library_->ffi->call(library_->size_in_bytes, {compiled_}).integer());
 }
 
-std::shared_ptr<TokenMask> CompiledGrammar::make_mask() const {
+Matcher CompiledGrammar::make_matcher() const {
   constexpr int64_t kAnyRollback = -1;
-  Value matcher = library_->ffi->call(library_->make_matcher,
-                                      {compiled_, Value(), Value(false), Value(kAnyRollback), Value()});
-  return std::make_shared<GrammarMask>(library_, shared_from_this(), std::move(matcher));
+  return {library_, library_->ffi->call(library_->make_matcher, {compiled_, Value(), Value(false),
+                                                                 Value(kAnyRollback), Value()})};
 }
 
 Compiler::Compiler(std::shared_ptr<const Library> library, std::span<const std::string> tokens,
@@ -147,7 +144,7 @@ std::shared_ptr<const CompiledGrammar> Compiler::compile(const Grammar& grammar)
     fail(error.code(), to_string(grammar.kind), ": ", reason(error.what()));
   }
   std::vector<uint32_t> words((static_cast<size_t>(vocab_size_) + 31) / 32);
-  if (compiled->make_mask()->fill(words) && std::ranges::all_of(words, [](uint32_t w) { return w == 0; }))
+  if (compiled->make_matcher().fill(words) && std::ranges::all_of(words, [](uint32_t w) { return w == 0; }))
     fail(ErrorCode::kInvalidArgument, to_string(grammar.kind), ": no text of this vocabulary fits it");
   return compiled;
 }

@@ -23,7 +23,31 @@ struct Library {
   std::shared_ptr<const tvm_ffi::Library> ffi;
   tvm_ffi::Library::Method make_tokenizer_info, make_compiler, make_matcher;
   tvm_ffi::Library::Method compile_json_schema, compile_regex, compile_ebnf, compile_structural_tag;
-  tvm_ffi::Library::Method size_in_bytes, fill, accept, is_terminated;
+  tvm_ffi::Library::Method size_in_bytes, fill, accept, rollback, is_terminated;
+};
+
+// Position in a text of a grammar. Called from one thread. End-of-sequence tokens are allowed where the
+// grammar is complete; after one of them, every token is allowed.
+class Matcher {
+ public:
+  // `matcher`: xgrammar's GrammarMatcher, at the start of a text.
+  Matcher(std::shared_ptr<const Library> library, tvm_ffi::Value matcher)
+      : library_(std::move(library)), matcher_(std::move(matcher)) {}
+
+  // As TokenMask::fill().
+  bool fill(std::span<uint32_t> words) const;
+  // Returns false, and changes nothing, if the token is not allowed.
+  bool accept(int32_t token_id);
+  // Returns to the position after the first `num_tokens` accepted tokens.
+  void rewind(int64_t num_tokens);
+
+ private:
+  bool has_ended() const { return end_ >= 0; }
+
+  std::shared_ptr<const Library> library_;
+  tvm_ffi::Value matcher_;
+  int64_t num_tokens_ = 0;  // accepted
+  int64_t end_ = -1;        // tokens up to the end-of-sequence token; -1: none was accepted
 };
 
 // Grammar compiled for a vocabulary. Immutable.
@@ -33,9 +57,7 @@ class CompiledGrammar : public std::enable_shared_from_this<CompiledGrammar> {
       : library_(std::move(library)), compiled_(std::move(compiled)) {}
 
   size_t num_bytes() const;
-  // Returns a mask at the start of a text. End-of-sequence tokens are allowed where the grammar is complete.
-  // If the completion continues after one of them, every token is allowed.
-  std::shared_ptr<TokenMask> make_mask() const;
+  Matcher make_matcher() const;
 
  private:
   std::shared_ptr<const Library> library_;

@@ -373,31 +373,105 @@ TEST_P(SpeculativeDecoding, EndsOnlyRequestsWithNonFiniteLogits) {
   EXPECT_EQ(drafted.answers.at({3, 0}).reason, FinishReason::kError);
 }
 
-// A grammar that allows every third token, depending on the tokens before.
-class CountingMask final : public TokenMask {
+// A grammar that allows every third token, depending on the last one, and none after `length` tokens. On
+// every fourth one of the first tokens, all are allowed.
+class CountingMask : public TokenMask {
  public:
-  explicit CountingMask(int vocab_size) : vocab_size_(vocab_size) {}
-  bool fill(std::span<uint32_t> words) override {
+  CountingMask(int vocab_size, int length) : vocab_size_(vocab_size), length_(length) {}
+  bool fill(std::span<uint32_t> words) override { return fill(position_, words); }
+  void accept(int32_t token_id) override {
+    EXPECT_TRUE(position_.num_tokens < length_ && position_.allows(token_id));
+    position_.add(token_id);
+  }
+  std::shared_ptr<TokenMask> fork() const override {
+    return std::make_shared<CountingMask>(vocab_size_, length_);
+  }
+
+ protected:
+  struct Position {
+    bool allows(int32_t token_id) const { return num_tokens % 4 == 0 || token_id % 3 == class_of_last % 3; }
+    void add(int32_t token_id) {
+      class_of_last = token_id / 7;
+      ++num_tokens;
+    }
+    int class_of_last = 0, num_tokens = 0;
+  };
+  bool fill(const Position& position, std::span<uint32_t> words) const {
     std::ranges::fill(words, 0u);
-    for (int id = sum_ % 3; id < vocab_size_; id += 3)
-      words[static_cast<size_t>(id / 32)] |= uint32_t{1} << (id % 32);
+    if (position.num_tokens >= length_) return true;
+    if (position.num_tokens % 4 == 0) return false;
+    for (int id = 0; id < vocab_size_; ++id)
+      if (position.allows(id)) words[static_cast<size_t>(id / 32)] |= uint32_t{1} << (id % 32);
     return true;
   }
-  void accept(int32_t token_id) override {
-    EXPECT_EQ(token_id % 3, sum_ % 3);
-    sum_ += token_id + 1;
-  }
-  std::shared_ptr<TokenMask> fork() const override { return std::make_shared<CountingMask>(vocab_size_); }
 
- private:
-  int vocab_size_;
-  int sum_ = 0;
+  int vocab_size_, length_;
+  Position position_;
 };
 
-TEST_P(SpeculativeDecoding, MaskedRequestsDecodeWithoutDrafts) {
+class DraftedMask final : public CountingMask {
+ public:
+  using CountingMask::CountingMask;
+  std::shared_ptr<TokenMask> fork() const override {
+    return std::make_shared<DraftedMask>(vocab_size_, length_);
+  }
+  size_t draft(std::span<const int32_t> tokens) override {
+    drafted_.assign(1, position_);
+    for (const int32_t token : tokens) {
+      drafted_.push_back(drafted_.back());
+      drafted_.back().add(token);
+    }
+    return tokens.size();
+  }
+  bool fill_after(size_t num_tokens, std::span<uint32_t> words) override {
+    return CountingMask::fill(drafted_.at(num_tokens), words);
+  }
+
+ private:
+  std::vector<Position> drafted_;
+};
+
+// Masks of the tokens of a draft depend on the drafted tokens before, in requests with other masks, with
+// penalties, and without masks.
+TEST_P(SpeculativeDecoding, AppliesMasksWithinADraft) {
+  const auto with_masks = [] {
+    std::vector<GenerationRequest> requests = sampled(make_requests(8, 60));
+    for (size_t i = 0; i < 6; ++i) requests[i].mask = std::make_shared<DraftedMask>(128, 1000);
+    requests[1].params.frequency_penalty = 0.05f;
+    requests[2].params.logprobs = 2;
+    requests[3].params.n = 2;
+    return requests;
+  };
+  int64_t num_accepted_for_masks = 0;
+  const SpeculativeRun plain = run(false, with_masks());
+  const SpeculativeRun drafted = run(true, with_masks(), {}, [&](const RequestOutput& output) {
+    if (output.request.mask && output.finished())
+      num_accepted_for_masks += output.request.draft.counts.num_accepted;
+  });
+  for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  EXPECT_GT(num_accepted_for_masks, 20) << "the test checks too little";
+}
+
+// The request ends with an error at the token that has no allowed one, after the tokens before it.
+TEST_P(SpeculativeDecoding, EndsAtAPositionOfADraftWithoutAnAllowedToken) {
+  const auto with_masks = [] {
+    std::vector<GenerationRequest> requests = make_requests(6, 60);
+    for (size_t i = 0; i < requests.size(); ++i)
+      requests[i].mask = std::make_shared<DraftedMask>(128, 20 + static_cast<int>(i));
+    return requests;
+  };
+  const SpeculativeRun plain = run(false, with_masks()), drafted = run(true, with_masks());
+  for (const auto& [key, answer] : plain.answers) {
+    EXPECT_EQ(answer.reason, FinishReason::kError);
+    expect_equal(answer, drafted.answers.at(key), 1e-4f);
+  }
+  EXPECT_GT(drafted.stats.drafts.num_accepted, 0);
+}
+
+TEST_P(SpeculativeDecoding, DecodesWithoutDraftsWithAMaskThatDoesNotPrepareThem) {
   const auto with_masks = [] {
     std::vector<GenerationRequest> requests = make_requests(4);
-    for (size_t i = 0; i < 2; ++i) requests[i].mask = std::make_shared<CountingMask>(128);
+    for (size_t i = 0; i < 2; ++i) requests[i].mask = std::make_shared<CountingMask>(128, 1000);
     return requests;
   };
   int64_t num_drafted_for_masks = 0;
@@ -408,6 +482,27 @@ TEST_P(SpeculativeDecoding, MaskedRequestsDecodeWithoutDrafts) {
   for (const auto& [key, answer] : plain.answers) expect_equal(answer, drafted.answers.at(key), 1e-4f);
   EXPECT_EQ(num_drafted_for_masks, 0);
   EXPECT_GT(drafted.stats.drafts.num_accepted, 0);
+}
+
+TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithSuffixDecoding) {
+  options_ = {.algorithm = SpeculativeAlgorithm::kSuffix,
+              .num_draft_tokens = 9,
+              .suffix = {.max_tree_depth = 16, .max_cached_requests = 3, .max_spec_factor = 2.0},
+              .disable_by_batch_size = 16};
+  expect_same(sampled(make_requests(8)));
+  // The second request repeats the output of the first one, which has ended.
+  config_.speculation = options_;
+  Engine engine(config_);
+  GenerationRequest again = request(1, 3, 40);
+  std::vector<int64_t> num_steps;
+  for (int i = 0; i < 2; ++i) {
+    const int64_t before = engine.stats().num_steps;
+    engine.submit(again);
+    while (engine.step([](const RequestOutput&) {})) engine.check_memory();
+    num_steps.push_back(engine.stats().num_steps - before);
+  }
+  EXPECT_LT(2 * num_steps[1], num_steps[0]);
+  EXPECT_EQ(engine.info().speculation.num_draft_tokens, 9);
 }
 
 // With random submissions, aborts and preemptions, requests get the tokens of a run with one request and

@@ -15,8 +15,6 @@ int Scheduler::draft_room(int num_decodes) const {
 }
 
 int Scheduler::max_draft(const Request& request, int room) const {
-  // A token mask describes the token after the last one, not those after a draft.
-  if (request.mask) return 0;
   // A step generates one token more than it accepts.
   return std::max(0, std::min({room, drafts_.max_tokens, request.draft.limit,
                                request.params.max_new_tokens - request.num_output() - 1,

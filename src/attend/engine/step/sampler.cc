@@ -58,9 +58,16 @@ void Sampler::sample(const TensorView& logits, View<const kernels::SamplingRule>
 }
 
 bool Sampler::allowed(size_t row, int32_t token_id) const {
-  if (row >= mask_row_idx_.host().size() || mask_row_idx_.host()[row] < 0 || token_id < 0) return true;
-  const auto mask = static_cast<size_t>(mask_row_idx_.host()[row]), token = static_cast<size_t>(token_id);
-  return (masks_.host()[mask * num_mask_words_ + token / 32] >> (token % 32) & 1) != 0;
+  const View<const uint32_t> words = mask(row);
+  if (words.empty() || token_id < 0) return true;
+  const auto token = static_cast<size_t>(token_id);
+  return (words[token / 32] >> (token % 32) & 1) != 0;
+}
+
+View<const uint32_t> Sampler::mask(size_t row) const {
+  if (row >= mask_row_idx_.host().size() || mask_row_idx_.host()[row] < 0) return {};
+  return masks_.host().subspan(static_cast<size_t>(mask_row_idx_.host()[row]) * num_mask_words_,
+                               num_mask_words_);
 }
 
 LogprobsView Sampler::logprobs(size_t row) const {
@@ -101,18 +108,20 @@ void Sampler::gather_edits(std::span<const SampledRow> sampled) {
   draft_logits_processors_.reserve(static_cast<size_t>(std::ranges::count_if(
       sampled, [](const SampledRow& row) { return row.num_ahead > 0 && row.request->logits_processor; })));
   logits_processors_.clear();
-  for (const auto& [request, num_ahead] : sampled) {
+  for (size_t row = 0; row < sampled.size(); ++row) {
+    const auto& [request, num_ahead] = sampled[row];
     if (!request->logits_processor) {
       logits_processors_.push_back(nullptr);
       continue;
     }
-    if (num_ahead == 0) {
-      logits_processors_.push_back(&*request->logits_processor);
-      continue;
+    LogitsProcessor* processor = &*request->logits_processor;
+    if (num_ahead > 0) {
+      draft_logits_processors_.push_back(*logits_processors_.back());
+      processor = &draft_logits_processors_.back();
+      processor->accept(request->draft.tokens[static_cast<size_t>(num_ahead) - 1]);
     }
-    draft_logits_processors_.push_back(*logits_processors_.back());
-    draft_logits_processors_.back().accept(request->draft.tokens[static_cast<size_t>(num_ahead) - 1]);
-    logits_processors_.push_back(&draft_logits_processors_.back());
+    if (const View<const uint32_t> words = mask(row); !words.empty()) processor->apply_mask(words);
+    logits_processors_.push_back(processor);
   }
   cu_edits_.resize(sampled.size() + 1);
   const View<int32_t> ends = cu_edits_.host();
@@ -142,9 +151,9 @@ void Sampler::gather_masks(std::span<const SampledRow> sampled) {
     const View<uint32_t> words =
         masks_.host().subspan(static_cast<size_t>(num_filled) * num_mask_words_, num_mask_words_);
     try {
-      if (!request.mask->fill(words)) continue;
-      mask_row_idx_.host()[row] = num_filled++;
-      if (request.logits_processor) request.logits_processor->apply_mask(words);
+      const auto num_ahead = static_cast<size_t>(sampled[row].num_ahead);
+      if (num_ahead == 0 ? request.mask->fill(words) : request.mask->fill_after(num_ahead, words))
+        mask_row_idx_.host()[row] = num_filled++;
     } catch (const Error& error) {
       request.failure = error.what();
       request.failure_code = error.code();

@@ -24,9 +24,9 @@ class Sampler {
   Sampler(int vocab_size, Device device);
 
   // Queues the choice of a token for each row of logits. `sampled` describes the first rows; the others are
-  // padding. Rows of a request's draft are adjacent, in the order of num_ahead from 0. Edits for a row of a
-  // draft assume that the drafted tokens before it were accepted. If a request's mask throws, the request
-  // gets a failure and an arbitrary token. A request with a mask has no draft.
+  // padding. Rows of a request's draft are adjacent, in the order of num_ahead from 0. Edits and masks of a
+  // row of a draft assume that the drafted tokens before it were accepted; TokenMask::draft() was called for
+  // them. If a request's mask throws, the request gets a failure and an arbitrary token.
   void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
               std::span<const SampledRow> sampled, View<int32_t> tokens, Stream& stream);
   // Returns whether the row's mask allows the token. False if edits ban every token that the mask allows.
@@ -40,6 +40,8 @@ class Sampler {
 
  private:
   void gather_edits(std::span<const SampledRow> sampled);
+  // Mask of a row; empty if all tokens are allowed.
+  View<const uint32_t> mask(size_t row) const;
   void gather_masks(std::span<const SampledRow> sampled);
   void queue_tops(const TensorView& logits, Stream& stream);
   kernels::LogitEdits edits() const;
@@ -52,7 +54,7 @@ class Sampler {
   StepArray<float> log_sums_, logprobs_;
   StepArray<TokenLogprob> tops_;
   std::vector<LogitsProcessor> draft_logits_processors_;   // for rows with num_ahead > 0
-  std::vector<const LogitsProcessor*> logits_processors_;  // one per row, or null
+  std::vector<LogitsProcessor*> logits_processors_;        // one per row, or null
 };
 
 }  // namespace attend

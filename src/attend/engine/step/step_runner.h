@@ -34,7 +34,7 @@ class StepRunner {
   // Waits for `step`, which is the first step in flight, and adds to the logprobs of prompts. Returns one
   // token for each of sampling_requests(), in host memory, valid until the second next launch;
   // kernels::kNoToken for a request with NaN logits only. The token of a draft's row is correct only if the
-  // drafted tokens before it are accepted. Sets a request's failure if it has no valid token.
+  // drafted tokens before it are accepted. Sets a request's failure if its first row has no valid token.
   View<const int32_t> wait(const ScheduledStep& step);
   // launch() and wait().
   View<const int32_t> run(ScheduledStep& step) {
@@ -48,6 +48,9 @@ class StepRunner {
   // Duration of the last completed step: from its launch, or from the completion of the previous step if that
   // was later, until its tokens were available.
   double device_seconds() const { return device_seconds_; }
+  // Returns whether the token's mask in sampling_requests()[row] allows it. False if the row has no token to
+  // choose. For the first row of a request, wait() has then set its failure.
+  bool allows(size_t row, int32_t token_id) const { return sampler_.allowed(row, token_id); }
   // Logprobs of the token of sampling_requests()[row]; empty if not requested.
   LogprobsView logprobs(size_t row) const { return sampler_.logprobs(row); }
   // f32 [rows, vocab_size] on the device: logits of the last launched step, after edits, without padding. Not

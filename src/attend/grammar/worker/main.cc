@@ -81,7 +81,7 @@ class Process {
     Message message;
     while (read_message(socket_, message)) {
       if (static_cast<Order>(message.header.kind) == Order::kDrop) {
-        masks_.erase(message.header.id);
+        matchers_.erase(message.header.id);
         continue;
       }
       if (!answer(message)) return;
@@ -96,17 +96,21 @@ class Process {
       if (static_cast<Order>(order.kind) == Order::kCompile) {
         const auto kind = static_cast<GrammarKind>(order.number);
         grammar_ = compilers_.of(kind).compile({kind, message.text});
-        const auto mask = grammar_->make_mask();
+        const xgrammar::Matcher matcher = grammar_->make_matcher();
         limit_memory(mask_bytes(compilers_.setup().max_bytes));
         return reply({.id = order.id,
                       .number = static_cast<int64_t>(grammar_->num_bytes()),
                       .memory_bytes = data_bytes() - first_bytes_},
-                     *mask);
+                     matcher);
       }
-      std::shared_ptr<TokenMask>& mask = masks_[order.id];
-      if (!mask) mask = grammar_->make_mask();
-      mask->accept(static_cast<int32_t>(order.number));
-      return reply({.id = order.id}, *mask);
+      xgrammar::Matcher& matcher = matchers_.try_emplace(order.id, grammar_->make_matcher()).first->second;
+      matcher.rewind(order.number);
+      bool fits = true;
+      for (const int32_t token : message.tokens()) {
+        fits = fits && matcher.accept(token);
+        if (!(fits ? reply({.id = order.id}, matcher) : refuse(order.id))) return false;
+      }
+      return true;
     } catch (const Error& error) {
       if (std::string_view(error.what()).find("bad_alloc") == std::string_view::npos)
         return fail_order(order.id, error.code(), error.what());
@@ -118,12 +122,15 @@ class Process {
                        to_bytes({.kind = static_cast<uint32_t>(Status::kOutOfMemory), .id = order.id}, ""));
   }
 
-  bool reply(Header header, TokenMask& mask) {
-    const bool masked = mask.fill(words_);
+  bool reply(Header header, const xgrammar::Matcher& matcher) {
+    const bool masked = matcher.fill(words_);
     const std::string_view bytes(reinterpret_cast<const char*>(words_.data()),
                                  words_.size() * sizeof words_[0]);
     header.kind = static_cast<uint32_t>(masked ? Status::kMasked : Status::kAny);
     return write_bytes(socket_, to_bytes(header, masked ? bytes : ""));
+  }
+  bool refuse(uint32_t id) {
+    return write_bytes(socket_, to_bytes({.kind = static_cast<uint32_t>(Status::kRefused), .id = id}, ""));
   }
   bool fail_order(uint32_t id, ErrorCode code, std::string_view message) {
     return write_bytes(socket_, to_bytes({.kind = static_cast<uint32_t>(Status::kFailed),
@@ -136,7 +143,7 @@ class Process {
   Compilers& compilers_;
   const uint64_t first_bytes_ = data_bytes();  // shared with the launcher
   std::shared_ptr<const xgrammar::CompiledGrammar> grammar_;
-  std::map<uint32_t, std::shared_ptr<TokenMask>> masks_;
+  std::map<uint32_t, xgrammar::Matcher> matchers_;  // by mask
   std::vector<uint32_t> words_;
 };
 

@@ -77,6 +77,16 @@ Setup Setup::parse(std::string_view text) {
   return setup;
 }
 
+std::vector<int32_t> Message::tokens() const {
+  std::vector<int32_t> tokens(text.size() / sizeof(int32_t));
+  if (!tokens.empty()) std::memcpy(tokens.data(), text.data(), tokens.size() * sizeof(int32_t));
+  return tokens;
+}
+
+std::string to_text(std::span<const int32_t> tokens) {
+  return {reinterpret_cast<const char*>(tokens.data()), tokens.size_bytes()};
+}
+
 std::string to_bytes(Header header, std::string_view text) {
   header.num_bytes = text.size();
   std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);

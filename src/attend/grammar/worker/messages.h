@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,13 +22,16 @@ enum class Order : uint32_t {
   kKill,   // `id`
   // To a process.
   kCompile,  // `number`: a GrammarKind, `text`: the grammar; once
-  kAccept,   // `id`: of a mask, `number`: its next token; a mask begins with its first token
+  // `id`: of a mask, `text`: tokens (int32) that follow the first `number` tokens of its text; tokens after
+  // those are dropped. A mask begins with its first token. There is a reply for each token.
+  kAccept,
   kDrop,     // `id`: of a mask
 };
 
 enum class Status : uint32_t {
   kMasked,  // `text`: words of the mask of the next token
   kAny,     // every token may follow
+  kRefused,  // the token is not allowed, or follows one that is not
   kFailed,  // `text`: the message of an error, `number`: its ErrorCode
   kOutOfMemory,
 };
@@ -42,7 +46,11 @@ struct Header {
 struct Message {
   Header header;
   std::string text;
+
+  std::vector<int32_t> tokens() const;
 };
+// Returns the text of kAccept.
+std::string to_text(std::span<const int32_t> tokens);
 
 // Memory of a process for masks, after its grammar has been compiled: a part of its limit.
 constexpr uint64_t mask_bytes(uint64_t max_bytes) { return max_bytes / 8; }

@@ -158,6 +158,33 @@ class ReasoningParser final : public AnswerParser {
   bool after_tag_ = false;    // only spaces have arrived since the closing tag
 };
 
+// Finds drafted tokens that might complete a marker. A draft ends before them, since the masks after them
+// depend on whether they do.
+class MarkerWatch {
+ public:
+  // Appends a token that follows. `text`: what the stream's decoder returned for it. Bytes of tokens that it
+  // held back are part of a later text.
+  void push(const Tokenizer& tokenizer, int32_t token_id, std::string_view text) {
+    if (!text.empty()) held_.clear();
+    held_ += tokenizer.decode({&token_id, 1}, /*skip_special_tokens=*/false);
+  }
+  // Returns the number of first tokens that do not contain the last byte of any of these markers.
+  size_t num_before(const Tokenizer& tokenizer, std::span<const int32_t> tokens, const Texts& markers) const {
+    const auto may_complete = [&](std::string_view text) {
+      return std::ranges::any_of(
+          markers, [&](std::string_view marker) { return text.find(marker.back()) != std::string_view::npos; });
+    };
+    if (may_complete(held_)) return 0;
+    const auto found = std::ranges::find_if(tokens, [&](int32_t token_id) {
+      return may_complete(tokenizer.decode({&token_id, 1}, /*skip_special_tokens=*/false));
+    });
+    return static_cast<size_t>(found - tokens.begin());
+  }
+
+ private:
+  std::string held_;  // of the tokens that the decoder may not have returned completely
+};
+
 class ReasoningMask final : public TokenMask {
  public:
   ReasoningMask(const ReasoningFormat& format, std::shared_ptr<TokenMask> mask, const Tokenizer& tokenizer,
@@ -187,7 +214,9 @@ class ReasoningMask final : public TokenMask {
   void accept(int32_t token_id) override {
     if (place_ == Place::kStart) place_ = token_id == open_ ? Place::kInside : Place::kAfter;
     if (place_ == Place::kAfter) return mask_->accept(token_id);
-    text_ += decoder_.push(token_id);
+    const std::string added = decoder_.push(token_id);
+    watch_.push(tokenizer_, token_id, added);
+    text_ += added;
     if (text_.find(format_.close) != std::string::npos) place_ = Place::kAfter;
     has_call_ |= std::ranges::any_of(call_opens_, [&](std::string_view open) { return begins_line(open); });
     if (text_.size() <= num_kept_) return;
@@ -203,6 +232,17 @@ class ReasoningMask final : public TokenMask {
   std::shared_ptr<TokenMask> fork() const override {
     return std::make_shared<ReasoningMask>(format_, mask_->fork(), tokenizer_, inside_at_start_, stop_ids_,
                                            call_opens_);
+  }
+
+  size_t draft(std::span<const int32_t> tokens) override {
+    if (tokens.empty()) return 0;
+    drafted_place_ = place_ != Place::kStart ? place_ : tokens[0] == open_ ? Place::kInside : Place::kAfter;
+    if (drafted_place_ == Place::kAfter) return mask_->draft(tokens);
+    return std::min(watch_.num_before(tokenizer_, tokens, {format_.close}),
+                    watch_.num_before(tokenizer_, tokens, call_opens_));
+  }
+  bool fill_after(size_t num_tokens, std::span<uint32_t> words) override {
+    return drafted_place_ == Place::kInside ? exclude_end(words) : mask_->fill_after(num_tokens, words);
   }
 
  private:
@@ -233,10 +273,11 @@ class ReasoningMask final : public TokenMask {
   std::vector<int32_t> stop_ids_;
   Texts call_opens_;
   size_t num_kept_;  // bytes that may contain a marker
-  Place place_;
-  bool has_call_ = false;  // the reasoning contains an opener of calls
+  Place place_, drafted_place_ = Place::kAfter;  // the latter: after each drafted token
+  bool has_call_ = false;                        // the reasoning contains an opener of calls
   std::optional<int32_t> open_;
   StreamDecoder decoder_;
+  MarkerWatch watch_;
   std::string text_;     // last bytes of the reasoning
   bool is_cut_ = false;  // the reasoning begins before text_
 };
@@ -258,17 +299,16 @@ class ReasoningBudget final : public TokenMask {
 
   bool fill(std::span<uint32_t> words) override {
     if (!is_closing()) return mask_ && mask_->fill(words);
-    std::ranges::fill(words, 0u);
-    const auto id = static_cast<size_t>(close_ids_[num_forced_]);
-    words[id / 32] = 1u << (id % 32);
-    return true;
+    return force(num_forced_, words);
   }
 
   void accept(int32_t token_id) override {
     if (mask_) mask_->accept(token_id);
     if (place_ == Place::kAfter && !format_.channels) return;
     num_forced_ += is_closing();
-    text_ += decoder_.push(token_id);
+    const std::string added = decoder_.push(token_id);
+    watch_.push(tokenizer_, token_id, added);
+    text_ += added;
     if (place_ == Place::kInside)
       read_reasoning();
     else
@@ -283,10 +323,37 @@ class ReasoningBudget final : public TokenMask {
                                              inside_at_start_, max_tokens_);
   }
 
+  size_t draft(std::span<const int32_t> tokens) override {
+    size_t num = tokens.size();
+    if (place_ != Place::kAfter || format_.channels)
+      num = watch_.num_before(tokenizer_, tokens, {place_ == Place::kInside ? format_.close : format_.open});
+    // The last forced token ends the reasoning.
+    while (num > 0 && place_ == Place::kInside && num_forced_after(num) >= close_ids_.size()) --num;
+    return mask_ && num > 0 ? mask_->draft(tokens.first(num)) : num;
+  }
+  bool fill_after(size_t num_tokens, std::span<uint32_t> words) override {
+    if (place_ != Place::kInside || num_tokens_ + static_cast<int>(num_tokens) < max_tokens_)
+      return mask_ && mask_->fill_after(num_tokens, words);
+    return force(num_forced_after(num_tokens), words);
+  }
+
  private:
   enum class Place { kStart, kInside, kAfter };
 
   bool is_closing() const { return place_ == Place::kInside && num_tokens_ >= max_tokens_; }
+
+  // Number of forced tokens after more tokens of the reasoning.
+  size_t num_forced_after(size_t num_tokens) const {
+    const auto num = static_cast<int>(num_tokens);
+    return num_forced_ + static_cast<size_t>(std::clamp(num_tokens_ + num - max_tokens_, 0, num));
+  }
+
+  bool force(size_t close_idx, std::span<uint32_t> words) const {
+    std::ranges::fill(words, 0u);
+    const auto id = static_cast<size_t>(close_ids_[close_idx]);
+    words[id / 32] = 1u << (id % 32);
+    return true;
+  }
 
   // The reasoning begins the answer. With channels, it may go on after other messages.
   void find_open() {
@@ -321,6 +388,7 @@ class ReasoningBudget final : public TokenMask {
   int max_tokens_;
   Place place_;
   StreamDecoder decoder_;
+  MarkerWatch watch_;
   std::vector<int32_t> close_ids_;
   std::string text_;  // last bytes that may contain a tag
   int num_tokens_ = 0;
