@@ -137,9 +137,11 @@ TEST_F(ReasoningMaskTest, MasksAfterDraftedTokensEqualThoseAfterAcceptedOnes) {
   // The budget's last tokens are the forced ones.
   for (const int max_tokens : {1, 3, 100})
     for (const bool has_mask : {false, true})
-      check(make_reasoning_budget(format, has_mask ? inner : nullptr, tokenizer_, /*inside=*/true, max_tokens),
-            "scout coffee</think>the answer is long enough");
-  check(make_reasoning_budget(format, inner, tokenizer_, /*inside=*/false, 2), "<think>one two</think>answer");
+      check(
+          make_reasoning_budget(format, has_mask ? inner : nullptr, tokenizer_, /*inside=*/true, max_tokens),
+          "scout coffee</think>the answer is long enough");
+  check(make_reasoning_budget(format, inner, tokenizer_, /*inside=*/false, 2),
+        "<think>one two</think>answer");
   check(make_reasoning_budget(parse_reasoning_format("gpt-oss"), nullptr, tokenizer_, /*inside=*/false, 3),
         "<|channel|>analysis<|message|>one two<|end|>answer");
   EXPECT_GT(num_compared, 300) << "the test checks too little";

@@ -544,7 +544,8 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
     // A row without an allowed token fails as the first row of the next step.
     for (int& num = part.num_accepted; num < part.num_draft; ++num) {
       const size_t drafted_row = first_row + static_cast<size_t>(num), next = drafted_row + 1;
-      if (draft.tokens[static_cast<size_t>(num)] != tokens[drafted_row] || !runner_->allows(next, tokens[next]))
+      if (draft.tokens[static_cast<size_t>(num)] != tokens[drafted_row] ||
+          !runner_->allows(next, tokens[next]))
         break;
     }
     if (part.num_draft > 0 && !drafter_->chooses_length())

@@ -99,8 +99,8 @@ GrammarProcess::State* GrammarProcess::Text::next_reply() {
 }
 
 void GrammarProcess::Text::drop_drafted() {
-  num_dropped += static_cast<int>(
-      std::ranges::count_if(drafted, [](const Drafted& each) { return !each.state.ready; }));
+  num_dropped +=
+      static_cast<int>(std::ranges::count_if(drafted, [](const Drafted& each) { return !each.state.ready; }));
   drafted.clear();
 }
 

@@ -92,8 +92,7 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
   // The following functions require the hub's mutex.
 
   // Sends an order, as far as the socket accepts it; send_rest() continues.
-  void send(grammar_worker::Order order, uint32_t id, int64_t number, std::string_view text,
-            int num_replies);
+  void send(grammar_worker::Order order, uint32_t id, int64_t number, std::string_view text, int num_replies);
   void send_rest();
   bool has_rest() const { return !outgoing_.empty(); }
   // Reads what has arrived.

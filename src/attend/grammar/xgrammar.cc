@@ -94,8 +94,8 @@ size_t CompiledGrammar::num_bytes() const {
 
 Matcher CompiledGrammar::make_matcher() const {
   constexpr int64_t kAnyRollback = -1;
-  return {library_, library_->ffi->call(library_->make_matcher, {compiled_, Value(), Value(false),
-                                                                 Value(kAnyRollback), Value()})};
+  return {library_, library_->ffi->call(library_->make_matcher,
+                                        {compiled_, Value(), Value(false), Value(kAnyRollback), Value()})};
 }
 
 Compiler::Compiler(std::shared_ptr<const Library> library, std::span<const std::string> tokens,

@@ -187,8 +187,8 @@ TEST(SuffixTree, CountsAndPredictsLikeASearchThroughItsSequences) {
       Tokens& text = slow.sequences[static_cast<size_t>(sequence)];
       // Half of the tokens repeat those of a distance, so that long runs occur several times.
       const auto distance = static_cast<size_t>(1 + round % 7);
-      const int32_t token = text.size() >= distance && below(2) == 0 ? text[text.size() - distance]
-                                                                     : below(num_letters);
+      const int32_t token =
+          text.size() >= distance && below(2) == 0 ? text[text.size() - distance] : below(num_letters);
       tree.append(first + sequence, token);
       text.push_back(token);
     }

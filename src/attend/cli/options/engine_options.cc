@@ -137,10 +137,11 @@ void warn_about_gpu_flags(const CLI::App& app) {
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
   set_group(app, "Speculative decoding");
-  add_text(app, "--speculative-algorithm", options.speculative_algorithm,
-           "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
-           "of the last tokens) or SUFFIX (drafts the most frequent continuation, in the request's text and in "
-           "outputs of other requests); answers do not change, repetitive ones are faster");
+  add_text(
+      app, "--speculative-algorithm", options.speculative_algorithm,
+      "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
+      "of the last tokens) or SUFFIX (drafts the most frequent continuation, in the request's text and in "
+      "outputs of other requests); answers do not change, repetitive ones are faster");
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
              "tokens verified per request and step, including the last generated one; default: 12, "
              "or SUFFIX's depth",

@@ -23,7 +23,8 @@ void SuffixDrafter::draft(const ScheduledStep& step) {
 
 void SuffixDrafter::end(const Request& request) {
   const auto found = texts_.find(request.id);
-  if (request.num_output() > 0) add_output(request, found == texts_.end() ? texts_[request.id] : found->second);
+  if (request.num_output() > 0)
+    add_output(request, found == texts_.end() ? texts_[request.id] : found->second);
   if (const auto text = texts_.find(request.id); text != texts_.end()) {
     if (text->second.own) num_own_tokens_ -= text->second.own->num_tokens();
     texts_.erase(text);

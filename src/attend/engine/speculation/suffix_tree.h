@@ -70,8 +70,8 @@ class SuffixTree {
     // label remains valid when older sequences are removed.
     int64_t sequence = 0;
     int32_t start = 0, length = 0;
-    int32_t token = 0;  // the first one
-    int32_t count = 0;  // suffixes that pass through the node
+    int32_t token = 0;     // the first one
+    int32_t count = 0;     // suffixes that pass through the node
     int32_t num_ends = 0;  // subset: suffixes that end here
     int32_t parent = kNone, first_child = kNone;
     // Siblings are ordered by count, largest first. `prev` of the first one is the last one.

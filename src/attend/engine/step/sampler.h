@@ -53,8 +53,8 @@ class Sampler {
   StepArray<uint32_t> masks_;
   StepArray<float> log_sums_, logprobs_;
   StepArray<TokenLogprob> tops_;
-  std::vector<LogitsProcessor> draft_logits_processors_;   // for rows with num_ahead > 0
-  std::vector<LogitsProcessor*> logits_processors_;        // one per row, or null
+  std::vector<LogitsProcessor> draft_logits_processors_;  // for rows with num_ahead > 0
+  std::vector<LogitsProcessor*> logits_processors_;       // one per row, or null
 };
 
 }  // namespace attend

@@ -93,7 +93,8 @@ void StepRunner::queue_sampling(const ScheduledStep& step, Flight& flight) {
 void StepRunner::check_masks(const ScheduledStep& step, const Flight& flight) {
   const View<const int32_t> requests = flight.sampling_requests;
   for (size_t row = 0; row < requests.size(); ++row)
-    if ((row == 0 || requests[row] != requests[row - 1]) && !allows(row, flight.tokens.span<int32_t>()[row])) {
+    if ((row == 0 || requests[row] != requests[row - 1]) &&
+        !allows(row, flight.tokens.span<int32_t>()[row])) {
       Request& request = *step.requests[static_cast<size_t>(requests[row])].request;
       request.failure = "its token mask, logit_bias and min_tokens leave no token to choose";
       request.failure_code = ErrorCode::kInvalidArgument;

@@ -25,14 +25,14 @@ enum class Order : uint32_t {
   // `id`: of a mask, `text`: tokens (int32) that follow the first `number` tokens of its text; tokens after
   // those are dropped. A mask begins with its first token. There is a reply for each token.
   kAccept,
-  kDrop,     // `id`: of a mask
+  kDrop,  // `id`: of a mask
 };
 
 enum class Status : uint32_t {
-  kMasked,  // `text`: words of the mask of the next token
-  kAny,     // every token may follow
+  kMasked,   // `text`: words of the mask of the next token
+  kAny,      // every token may follow
   kRefused,  // the token is not allowed, or follows one that is not
-  kFailed,  // `text`: the message of an error, `number`: its ErrorCode
+  kFailed,   // `text`: the message of an error, `number`: its ErrorCode
   kOutOfMemory,
 };
 

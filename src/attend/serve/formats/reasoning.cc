@@ -171,8 +171,9 @@ class MarkerWatch {
   // Returns the number of first tokens that do not contain the last byte of any of these markers.
   size_t num_before(const Tokenizer& tokenizer, std::span<const int32_t> tokens, const Texts& markers) const {
     const auto may_complete = [&](std::string_view text) {
-      return std::ranges::any_of(
-          markers, [&](std::string_view marker) { return text.find(marker.back()) != std::string_view::npos; });
+      return std::ranges::any_of(markers, [&](std::string_view marker) {
+        return text.find(marker.back()) != std::string_view::npos;
+      });
     };
     if (may_complete(held_)) return 0;
     const auto found = std::ranges::find_if(tokens, [&](int32_t token_id) {
@@ -272,7 +273,7 @@ class ReasoningMask final : public TokenMask {
   bool inside_at_start_;
   std::vector<int32_t> stop_ids_;
   Texts call_opens_;
-  size_t num_kept_;  // bytes that may contain a marker
+  size_t num_kept_;                              // bytes that may contain a marker
   Place place_, drafted_place_ = Place::kAfter;  // the latter: after each drafted token
   bool has_call_ = false;                        // the reasoning contains an opener of calls
   std::optional<int32_t> open_;
