@@ -68,6 +68,20 @@ TEST(ResponseStore, KeepsOthersIfAResponseIsTooLarge) {
   EXPECT_EQ(none.num_bytes(), 0u);
 }
 
+// A conversation that continues an erased response keeps its items, which are not found by their ids.
+TEST(ResponseStore, ForgetsTheOutputOfAnErasedResponse) {
+  ResponseStore store({});
+  store.add("a", "{}", new_items({"1"}), new_items({"2"}));
+  store.add("b", "{}", new_items({"1", "2", "3"}), new_items({"4"}));
+  EXPECT_TRUE(store.find_item("2"));
+  store.erase("a");
+  EXPECT_FALSE(store.find_item("2"));
+  EXPECT_TRUE(store.find_item("4"));
+  EXPECT_EQ(store.find("b")->items[1]->id, "2");
+  store.add("c", "{}", new_items({"1", "2", "3", "4", "5"}), new_items({"6"}));
+  EXPECT_FALSE(store.find_item("2"));
+}
+
 // A list of ids in order of use is the specification.
 TEST(ResponseStoreProperty, MatchesAListOfResponses) {
   std::mt19937 random(3);

@@ -263,9 +263,9 @@ TEST(ResponseInput, RefersToOutputItemsOnly) {
   store.add("resp_1", "{}", {item("m0", false)}, {item("msg_1", true)});
   // A later response contains both as its input.
   store.add("resp_2", "{}", {item("m0", false), item("msg_1", false)}, {});
-  store.erase("resp_1");
   EXPECT_EQ(response_messages(R"("input": [{"id": "msg_1"}])", &store)[0]["content"], "A");
-  for (const std::string id : {"m0", "m9"})
+  store.erase("resp_1");
+  for (const std::string id : {"m0", "m9", "msg_1"})
     EXPECT_EQ(response_error(R"("input": [{"type": "item_reference", "id": ")" + id + R"("}])", &store),
               "input[0].id | input[0].id \"" + id + "\": no stored response has an output item with this id");
 }

@@ -114,6 +114,60 @@ TEST(Tools, ResultsWithoutTheirCallsAreRejected) {
               HasSubstr("messages[1].tool_calls[0].function: missing"));
 }
 
+TEST(Tools, RejectFieldsOfTheWrongType) {
+  const auto error = [](const Endpoint& endpoint, const std::string& fields) {
+    try {
+      endpoint.read(parse_body("{" + fields + "}"), {}, hermes_formats());
+    } catch (const ApiError& rejected) {
+      return rejected.param;
+    }
+    return std::string();
+  };
+  const auto chat = [&](const std::string& message) {
+    return error(kChatCompletions, R"("messages": [{"role": "user", "content": "x"}, )" + message + "]");
+  };
+  EXPECT_EQ(chat(R"({"role": "", "content": "x"})"), "messages[1].role");
+  EXPECT_EQ(chat(R"({"role": "user", "content": "x", "name": 5})"), "messages[1].name");
+  for (const std::string key : {"reasoning_content", "reasoning", "thinking"})
+    EXPECT_EQ(chat(R"({"role": "assistant", "content": "x", ")" + key + R"(": ["x"]})"),
+              "messages[1]." + key);
+  EXPECT_EQ(chat(R"({"role": "assistant", "tool_calls": [{"type": "custom", "function": {"name": "f"}}]})"),
+            "messages[1].tool_calls[0].type");
+  EXPECT_EQ(chat(R"({"role": "assistant", "tool_calls": [{"function": {"name": "f"}}]})"), "");
+
+  const std::string bad[][2] = {
+      {R"({"type": "array"})", ".type"},         {R"({"type": 5})", ".type"},
+      {R"({"properties": [1]})", ".properties"}, {R"({"properties": {"a": "string"}})", ".properties"},
+      {R"({"required": "a"})", ".required"},     {R"({"required": [1]})", ".required"}};
+  const auto tool_errors = [&](const std::string& schema) {
+    return std::vector{
+        error(kChatCompletions, R"("messages": [{"role": "user", "content": "x"}], "tools": [{"type":
+                                   "function", "function": {"name": "f", "parameters": )" +
+                                    schema + "}}]"),
+        error(kResponses,
+              R"("input": "x", "tools": [{"type": "function", "name": "f", "parameters": )" + schema + "}]"),
+        error(kMessages,
+              R"("max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "tools": [{"name": "f",
+                            "input_schema": )" +
+                  schema + "}]")};
+  };
+  for (const auto& [schema, key] : bad)
+    EXPECT_EQ(tool_errors(schema),
+              (std::vector<std::string>{"tools[0].function.parameters" + key, "tools[0].parameters" + key,
+                                        "tools[0].input_schema" + key}))
+        << schema;
+  for (const char* schema : {R"({"type": ["object", "null"], "properties": {"a": true}, "required": []})",
+                             R"({"type": null, "properties": null, "required": null})", "{}"})
+    EXPECT_EQ(tool_errors(schema), std::vector<std::string>(3)) << schema;
+  EXPECT_EQ(
+      error(kMessages, R"("max_tokens": 9, "messages": [{"role": "user", "content": "x"}], "tools": [{"name":
+                                "f", "input_schema": {}, "input_examples": [1]}])"),
+      "tools[0].input_examples");
+  EXPECT_EQ(error(kChatCompletions, R"("messages": [{"role": "user", "content": "x"}], "tools": [{"type":
+                                       "function", "function": {"name": "f", "description": 5}}])"),
+            "tools[0].function.description");
+}
+
 // Faults of tools and calls have the same codes in all APIs.
 TEST(Tools, ErrorsHaveCodes) {
   const auto code_of = [](const Endpoint& endpoint, const std::string& fields) {
@@ -148,6 +202,30 @@ TEST(Tools, ErrorsHaveCodes) {
       chat(
           R"({"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": {"name": "f", "arguments": 3}}]})"),
       "400 invalid_tool_call");
+  // Arguments that are not a JSON object are rejected. They may break the tool's schema, and be empty.
+  for (const auto& [arguments, expected] : std::initializer_list<std::pair<const char*, const char*>>{
+           {R"("{\"a\": ")", "400 invalid_tool_call"},
+           {R"("[1]")", "400 invalid_tool_call"},
+           {R"("text")", "400 invalid_tool_call"},
+           {R"("{} {}")", "400 invalid_tool_call"},
+           {R"(" {\"unknown\": [null]}\n")", "accepted"},
+           {R"("")", "accepted"},
+           {R"("null")", "accepted"}}) {
+    SCOPED_TRACE(arguments);
+    EXPECT_EQ(
+        chat(R"({"role": "assistant", "content": "", "tool_calls": [{"id": "a", "function": {"name": "f",
+                       "arguments": )" +
+             std::string(arguments) + "}}]}"),
+        expected);
+    EXPECT_EQ(response(R"({"type": "function_call", "call_id": "a", "name": "f", "arguments": )" +
+                       std::string(arguments) +
+                       R"(}, {"type": "function_call_output", "call_id": "a", "output": ""})"),
+              expected);
+  }
+  // The server's own call, which max_output_tokens cut off.
+  EXPECT_EQ(response(R"({"type": "function_call", "call_id": "a", "name": "f", "arguments": "{\"a", "status":
+                         "incomplete"}, {"type": "function_call_output", "call_id": "a", "output": ""})"),
+            "accepted");
   for (const char* call : {R"({"type": "function_call", "call_id": "a", "name": "f"})",
                            R"({"type": "function_call", "call_id": "a", "name": "f", "arguments": null})",
                            R"({"type": "custom_tool_call", "call_id": "a", "name": "", "input": "x"})"})
@@ -159,11 +237,22 @@ TEST(Tools, ErrorsHaveCodes) {
 
   const std::string call = R"({"type": "function_call", "call_id": "a", "name": "f", "arguments": "{}"})";
   EXPECT_EQ(response(call), "400 tool_result_not_found");
+  const std::string output = R"({"type": "function_call_output", "call_id": "a", "output": "1"})";
+  EXPECT_EQ(response(call + ", " + output), "accepted");
+  EXPECT_EQ(response(call + ", " + output + ", " + output), "400 duplicate_tool_result");
+  EXPECT_EQ(response(call + R"(, {"type": "custom_tool_call_output", "call_id": "a", "output": "1"})"),
+            "400 tool_call_not_found");
   EXPECT_EQ(response(call + ", " + call), "400 duplicate_tool_call");
   const std::string use = R"({"type": "tool_use", "id": "a", "name": "f", "input": {}})";
   EXPECT_EQ(message(R"({"role": "assistant", "content": [)" + use + "]}"), "400 tool_result_not_found");
   EXPECT_EQ(message(R"({"role": "assistant", "content": [)" + use + ", " + use + "]}"),
             "400 duplicate_tool_call");
+  const std::string result = R"({"type": "tool_result", "tool_use_id": "a", "content": "1"})",
+                    used = R"({"role": "assistant", "content": [)" + use +
+                           R"(]}, {"role": "user", "content": [)";
+  EXPECT_EQ(message(used + result + "]}"), "accepted");
+  EXPECT_EQ(message(used + result + ", " + result + "]}"), "400 duplicate_tool_result");
+  EXPECT_EQ(message(used + result + "]}, " + used + result + "]}"), "accepted");
 
   const std::string function = R"({"type": "function", "name": "f"})",
                     tool = R"({"type": "function", "function": {"name": "f"}})",

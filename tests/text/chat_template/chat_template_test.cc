@@ -229,6 +229,7 @@ TEST(ChatTemplate, PassesEmptyArgumentsAsAnEmptyObject) {
                                 arguments + "}}]}]}"),
               "{}")
         << arguments;
+  EXPECT_EQ(text_of(json, R"({"messages": [{"tool_calls": [{"function": {"name": "f"}}]}]})"), "{}");
 }
 
 TEST(ChatTemplate, KeepsWholeNumbersOfAnySize) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attend/checkpoint/parse_json.h"
+#include "attend/serve/formats/held_back.h"
 #include "attend/serve/formats/reasoning.h"
 
 namespace attend::serve {
@@ -14,16 +15,45 @@ bool is_name_character(char c) {
          c == '.';
 }
 
+// Checks the keywords that describe the members of an object. Other keywords are checked by the grammar, if
+// there is one. null counts as absent, as elsewhere.
+void check_object_schema(const std::string& where, const Json& schema) {
+  const auto find = [&](const char* key) -> const Json* {
+    const auto found = schema.find(key);
+    return found == schema.end() || found->is_null() ? nullptr : &*found;
+  };
+  if (const Json* type = find("type");
+      type && *type != "object" && !(type->is_array() && std::ranges::find(*type, "object") != type->end()))
+    reject(where + ".type", where, ".type ", excerpt(*type), ": expected \"object\"");
+  if (const Json* properties = find("properties");
+      properties && !(properties->is_object() && std::ranges::all_of(*properties, [](const Json& property) {
+                        return property.is_object() || property.is_boolean();
+                      })))
+    reject(where + ".properties", where, ".properties ", excerpt(*properties),
+           ": expected an object whose values are JSON schemas");
+  if (const Json* required = find("required");
+      required && !(required->is_array() &&
+                    std::ranges::all_of(*required, [](const Json& key) { return key.is_string(); })))
+    reject(where + ".required", where, ".required ", excerpt(*required), ": expected a list of names");
+}
+
 }  // namespace
 
-Tool make_tool(const std::string& where, const std::string& name, const Json* parameters, bool strict) {
+Tool make_tool(const std::string& where, const std::string& name, const Json* parameters, bool strict,
+               const char* schema_key) {
   if (name.empty() || name.size() > 128 || !std::ranges::all_of(name, is_name_character))
     reject(where + ".name", where, ".name ", excerpt(name),
            ": expected 1 to 128 letters, digits, _, - and .");
-  if (parameters && !parameters->is_object())
-    reject(where + ".parameters", where, ".parameters ", excerpt(*parameters),
-           ": expected a JSON schema, an object");
-  return {name, parameters ? *parameters : Json::object(), strict};
+  if (!parameters) return {name, Json::object(), strict};
+  const std::string schema = where + "." + schema_key;
+  if (!parameters->is_object())
+    reject(schema, schema, " ", excerpt(*parameters), ": expected a JSON schema, an object");
+  check_object_schema(schema, *parameters);
+  Tool tool{name, *parameters, strict};
+  for (const char* key : {"type", "properties", "required"})
+    if (const auto found = tool.parameters.find(key); found != tool.parameters.end() && found->is_null())
+      tool.parameters.erase(key);
+  return tool;
 }
 
 void add_tool(Tool tool, std::vector<Tool>& tools) {
@@ -39,6 +69,17 @@ void check_tool_choice(const std::string& where, const std::string& name, const 
   if (!find_tool(tools, name))
     reject_with_code(tool_error::kUnknownTool, where, where, " ", excerpt(name),
                      ": expected one of the tools");
+}
+
+void check_call_arguments(const std::string& where, const Json* arguments) {
+  if (!arguments || arguments->is_object()) return;
+  if (arguments->is_string()) {
+    const std::string_view text = trim_front(arguments->get_ref<const std::string&>());
+    const std::string_view json = text.substr(0, trimmed_size(text, text.size()));
+    if (json.empty() || json == "null" || (json.front() == '{' && Json::accept(json))) return;
+  }
+  reject_with_code(tool_error::kInvalidCall, where, where, " ", excerpt(*arguments),
+                   ": expected a JSON object, or its text");
 }
 
 void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool separates_reasoning,

@@ -41,8 +41,12 @@ bool is_blank(const Text& text) { return text.bytes().find_first_not_of(" \t\r\n
 void prepare_tool_call(const Value& call) {
   if (!call.dict()) return;
   Value* function = find_in(*call.dict(), "function");
-  Value* arguments = function && function->dict() ? find_in(*function->dict(), "arguments") : nullptr;
-  if (!arguments) return;
+  if (!function || !function->dict()) return;
+  Value* arguments = find_in(*function->dict(), "arguments");
+  if (!arguments) {
+    function->dict()->items.emplace_back(Text("arguments"), Value::dict({}));
+    return;
+  }
   if (arguments->is_none() || (arguments->text() && is_blank(*arguments->text()))) {
     *arguments = Value::dict({});
     return;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -137,6 +138,7 @@ class ConversationReader {
   void assistant_turn(const ConversationTurn& turn) {
     constexpr std::string_view kTypes = R"("text", "tool_use", "thinking" or "redacted_thinking")";
     require_results(turn.where);
+    answered_.clear();
     JoinedText text, reasoning;
     Json calls = Json::array();
     for (const ContentBlock& block : turn.blocks) {
@@ -157,11 +159,13 @@ class ConversationReader {
   void add_result(const ContentBlock& block) {
     const Fields fields = checked(block);
     const std::string id = required_text(fields, "tool_use_id");
+    if (answered_.contains(id))
+      reject_with_code(tool_error::kDuplicateResult, fields.name("tool_use_id"), fields.name("tool_use_id"),
+                       " ", excerpt(id), ": another block is the result of this tool_use");
     const auto call = calls_.find(id);
     if (call == calls_.end())
       reject_with_code(tool_error::kNoCall, fields.name("tool_use_id"), fields.name("tool_use_id"), " ",
-                       excerpt(id),
-                       ": expected the id of a tool_use in the preceding message, with one result each");
+                       excerpt(id), ": expected the id of a tool_use in the preceding message");
     const Json* content = fields.find("content");
     std::string text = content ? text_of(fields.name("content"), *content, R"("text")") : "";
     // Templates have no field for failed calls.
@@ -169,6 +173,7 @@ class ConversationReader {
     conversation_.messages.push_back(
         {{"role", "tool"}, {"tool_call_id", id}, {"name", call->second.name}, {"content", std::move(text)}});
     calls_.erase(call);
+    answered_.insert(id);
   }
 
   Json call(const ContentBlock& block) {
@@ -251,6 +256,7 @@ class ConversationReader {
   Conversation conversation_;
   // Calls of the preceding assistant's turn without a result, by id.
   std::unordered_map<std::string, OpenCall> calls_;
+  std::set<std::string> answered_;  // ids of the others
   size_t num_calls_ = 0;
 };
 

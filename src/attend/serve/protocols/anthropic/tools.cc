@@ -1,5 +1,6 @@
 #include "attend/serve/protocols/anthropic/tools.h"
 
+#include <algorithm>
 #include <string>
 
 #include "attend/serve/protocols/answer_format.h"
@@ -17,23 +18,26 @@ void read_message_tool(const Json& json, const std::string& where, MessageTools&
         "with an input_schema");
   const Json* schema = fields.find("input_schema");
   if (!schema) reject(where + ".input_schema", where, ".input_schema: missing; expected a JSON schema");
-  if (!schema->is_object())
-    reject(where + ".input_schema", where, ".input_schema ", excerpt(*schema),
-           ": expected a JSON schema, an object");
   if (fields.boolean("defer_loading").value_or(false))
     reject_unsupported(where + ".defer_loading", "tool search is not supported; expected false");
   if (const Json* callers = fields.find("allowed_callers"); callers && *callers != Json({"direct"}))
     reject_unsupported(where + ".allowed_callers", excerpt(*callers),
                        " is not supported; expected [\"direct\"]");
   to.has_cache_control |= has_cache_control(fields);
-  add_tool(
-      make_tool(where, fields.string("name").value_or(""), schema, fields.boolean("strict").value_or(false)),
-      to.tools);
+  add_tool(make_tool(where, fields.string("name").value_or(""), schema,
+                     fields.boolean("strict").value_or(false), "input_schema"),
+           to.tools);
   Json function = {{"name", to.tools.back().name}};
   if (const auto description = fields.string("description")) function["description"] = *description;
   function["parameters"] = *schema;
   // JSON schema's keyword for examples.
-  if (const Json* examples = fields.find("input_examples")) function["parameters"]["examples"] = *examples;
+  if (const Json* examples = fields.find("input_examples")) {
+    if (!examples->is_array() ||
+        !std::ranges::all_of(*examples, [](const Json& example) { return example.is_object(); }))
+      reject(where + ".input_examples", where, ".input_examples ", excerpt(*examples),
+             ": expected a list of objects");
+    function["parameters"]["examples"] = *examples;
+  }
   to.for_template.push_back({{"type", "function"}, {"function", std::move(function)}});
 }
 

@@ -31,7 +31,9 @@ void read_common(const Fields& fields, const SamplingDefaults& defaults, Generat
 
 void check_message(const Json& message, const std::string& where) {
   const Fields fields(message, where + ".");
-  if (!fields.string("role")) reject(where + ".role", where, ".role: missing; expected a string");
+  if (fields.string("role").value_or("").empty())
+    reject(where + ".role", where, ".role: missing; expected a string");
+  for (const char* key : {"name", "reasoning_content", "reasoning", "thinking"}) fields.string(key);
   const Json* content = fields.find("content");
   if (!content || content->is_string()) {
     if (!content && *fields.string("role") != "assistant")
@@ -53,16 +55,15 @@ void check_message(const Json& message, const std::string& where) {
 // Checks a call of an earlier answer, and returns its id, "" if it has none.
 std::string check_call(const Json& call, const std::string& where) {
   const Fields fields(call, where + ".");
+  if (const std::string type = fields.string("type").value_or("function"); type != "function")
+    reject_unsupported(where + ".type", excerpt(type), " is not supported; expected \"function\"");
   const Json* function = fields.find("function");
   if (!function) reject_with_code(tool_error::kInvalidCall, where + ".function", where, ".function: missing");
   const Fields inner(*function, where + ".function.");
   if (inner.string("name").value_or("").empty())
     reject_with_code(tool_error::kInvalidCall, where + ".function.name", where,
                      ".function.name: missing; expected the name of a tool");
-  const Json* arguments = inner.find("arguments");
-  if (arguments && !arguments->is_string() && !arguments->is_object())
-    reject_with_code(tool_error::kInvalidCall, where + ".function.arguments", where, ".function.arguments ",
-                     excerpt(*arguments), ": expected a JSON object, or its text");
+  check_call_arguments(inner.name("arguments"), inner.find("arguments"));
   return fields.string("id").value_or("");
 }
 

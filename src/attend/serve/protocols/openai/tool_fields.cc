@@ -12,6 +12,7 @@ Tool read_tool(const Json& json, const std::string& where) {
   const Json* function = fields.find("function");
   if (!function) reject(where + ".function", where, ".function: missing");
   const Fields inner(*function, where + ".function.");
+  inner.string("description");
   return make_tool(where + ".function", inner.string("name").value_or(""), inner.find("parameters"),
                    inner.boolean("strict").value_or(false));
 }

@@ -74,6 +74,9 @@ void read_call_fields(const Fields& fields, std::initializer_list<const char*> k
 void read_call(Json& item, const Fields& fields) {
   read_call_fields(fields, {"call_id", "name", "arguments"});
   if (fields.has("namespace")) reject_unsupported(fields.name("namespace"), "not supported");
+  // Arguments that max_output_tokens cut off are part of stored conversations.
+  if (fields.string("status") == "incomplete") return;
+  check_call_arguments(fields.name("arguments"), fields.find("arguments"));
   item["status"] = "completed";
 }
 
@@ -182,7 +185,7 @@ class Messages {
                                  excerpt(*fields.string("id"))),
                      fields.name("id"), "item_not_found"};
     else
-      add_output(fields);
+      add_output(fields, type);
   }
 
   Json finish() {
@@ -205,6 +208,7 @@ class Messages {
  private:
   struct Call {
     std::string name;
+    std::string output_type;
     bool has_output = false;
   };
 
@@ -237,20 +241,25 @@ class Messages {
 
   void add_call(const Fields& fields, const std::string& arguments) {
     const std::string id = *fields.string("call_id"), name = *fields.string("name");
-    if (!calls_.emplace(id, Call{name}).second)
+    if (!calls_.emplace(id, Call{name, *fields.string("type") + "_output"}).second)
       reject_with_code(tool_error::kDuplicateCall, fields.name("call_id"), fields.name("call_id"), " ",
                        excerpt(id), ": another call of the conversation has this id");
     open_assistant("tool_calls")["tool_calls"].push_back(
         {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
   }
 
-  void add_output(const Fields& fields) {
+  void add_output(const Fields& fields, const std::string& type) {
     const std::string id = *fields.string("call_id");
     const auto call = calls_.find(id);
     if (call == calls_.end())
       reject_with_code(tool_error::kNoCall, fields.name("call_id"), fields.name("call_id"), " ", excerpt(id),
                        ": no earlier call has this id");
-    call->second.has_output = true;
+    if (call->second.output_type != type)
+      reject_with_code(tool_error::kNoCall, fields.name("type"), fields.name("type"), " ", excerpt(type),
+                       ": expected \"", call->second.output_type, "\", as the call has another type");
+    if (std::exchange(call->second.has_output, true))
+      reject_with_code(tool_error::kDuplicateResult, fields.name("call_id"), fields.name("call_id"), " ",
+                       excerpt(id), ": another item is the output of this call");
     std::string output;
     for (const std::string& text : read_content(fields, "output"))
       output += (output.empty() ? "" : "\n") + text;

@@ -54,7 +54,7 @@ std::shared_ptr<const ResponseItem> ResponseStore::find_item(const std::string& 
   const std::lock_guard lock(mutex_);
   const auto [first, last] = items_.equal_range(id);
   for (auto found = first; found != last; ++found)
-    if (found->second.item->has_server_id) return found->second.item;
+    if (found->second.item->has_server_id && !found->second.is_erased) return found->second.item;
   return nullptr;
 }
 
@@ -62,6 +62,12 @@ bool ResponseStore::erase(const std::string& id) {
   const std::lock_guard lock(mutex_);
   const auto found = by_id_.find(id);
   if (found == by_id_.end()) return false;
+  const StoredResponse& response = *found->second->response;
+  for (size_t i = response.num_input; i < response.items.size(); ++i) {
+    const auto [first, last] = items_.equal_range(response.items[i]->id);
+    for (auto shared = first; shared != last; ++shared)
+      if (shared->second.item == response.items[i]) shared->second.is_erased = true;
+  }
   drop(found->second);
   return true;
 }

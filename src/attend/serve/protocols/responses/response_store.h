@@ -43,9 +43,11 @@ class ResponseStore {
            std::vector<ResponseItem> output);
   // Returns null if there is no response with this id. Counts as a use.
   std::shared_ptr<const StoredResponse> find(const std::string& id);
-  // Returns null if no stored response contains an item with this id, or if a client chose the id.
+  // Returns null if no stored response contains an item with this id, if a client chose the id, or if the
+  // response whose output it is was erased.
   std::shared_ptr<const ResponseItem> find_item(const std::string& id) const;
-  // Returns false if there is no response with this id.
+  // Returns false if there is no response with this id. Conversations that continue the response keep its
+  // items.
   bool erase(const std::string& id);
 
   size_t num_responses() const;
@@ -61,6 +63,7 @@ class ResponseStore {
   struct SharedItem {
     std::shared_ptr<const ResponseItem> item;
     size_t num_uses = 0;
+    bool is_erased = false;  // the response whose output it is was erased
   };
   using Entries = std::list<Entry>;
 
