@@ -138,6 +138,7 @@ class Spec:
     mention: str = ""  # marker in a text that is no call
     thought_calls: bool = True  # calls may begin within the reasoning
     quotes: bool = True  # the template escapes quotes and backslashes
+    nulls: bool = True  # the template renders null
     thought_field: str = "reasoning_content"
 
 
@@ -179,6 +180,8 @@ SPECS = {
     "kimi_k3": Spec("Kimi-K3.jinja", ("<|close|>message<|sep|><|end_of_msg|>",), "kimi_k3", thought_calls=False,
                     closers=("<|close|>tools<|sep|>", "<|close|>call<|sep|>"), openers=("<|open|>tools<|sep|>",), mention="<|open|>tools<|sep|>"),
     "minimax-m2": Spec("MiniMax-M2.jinja", ("[e~[\n",), "minimax_m2", closers=("\n</minimax:tool_call>", "</invoke>"), mention="<minimax:tool_call>"),
+    "minimax-m3": Spec("MiniMax-M3.jinja", ("[e~[\n",), "minimax-m3", nulls=False, closers=("]<]minimax[>[</tool_call>", "]<]minimax[>[</invoke>\n"),
+                       openers=("]<]minimax[>[<tool_call>\n",), mention="]<]minimax[>[<tool_call>"),
     "dots": Spec(own(tag_calls("\n<dots_function_call>\n", "<invoke name=\"", "\">\n", "<parameter name=\"{{ k }}\">{{ t }}</parameter>\n", "</invoke>\n", "",
                                "</dots_function_call>")), closers=("</dots_function_call>", "</invoke>"), mention="<dots_function_call>"),
     "minicpm5": Spec("openbmb-MiniCPM5-1B.jinja", (QWEN_END,), "qwen3", closers=("</function>", "</param>"), mention="<function name=\""),
@@ -285,6 +288,7 @@ class Recorder:
         if rng.random() < 0.1: return "now", {}
         while True:
             name, given = arguments(rng)
+            if not self.spec.nulls: given = {key: value for key, value in given.items() if value is not None}
             if self.spec.quotes or not re.search(r"['\\\\]|\\\"", json.dumps(given)): return name, given
 
     def record(self, rng, index):
@@ -317,7 +321,7 @@ class Recorder:
             begin = text.find(calls[0][0])
             made["cut"] = len(text[: rng.randint(begin + len(calls[0][0]), len(text) - 1)].encode())
         if kind == "call in reasoning":
-            made["text"] = re.sub(r"\s*</(seed:)?think(:opensource)?>\s*", "\n", text, count=1)
+            made["text"] = re.sub(r"\s*</(seed:|mm:)?think(:opensource)?>\s*", "\n", text, count=1)
         if inside and spec.reasoning: made["inside"] = True
         return made
 

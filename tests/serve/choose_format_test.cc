@@ -89,6 +89,18 @@ TEST(ChooseReasoningFormat, FindsTheTagsAroundReasoning) {
   EXPECT_EQ(choose("{{ messages[0].content }}{% if add_generation_prompt %}<seed:think>\n{% endif %}"),
             "seed_oss");
   EXPECT_EQ(choose("{% for m in messages %}{{ m.content }}{% endfor %}"), "none");
+  // Granite 3.2 and 3.3 instruct the model, and render reasoning as a part of the content.
+  EXPECT_EQ(choose("{% if thinking %}Write your thoughts between <think></think> and your response between "
+                   "<response></response>.{% endif %}{{ messages[0].content }}"),
+            "granite33");
+  EXPECT_EQ(
+      choose("{% if thinking %}Write your thoughts after 'Here is my thought process:' and your response "
+             "after 'Here is my response:'.{% endif %}{{ messages[0].content }}"),
+      "granite");
+  EXPECT_EQ(choose("{% if enable_thinking %}Think between <think> and </think>.{% endif %}{{ "
+                   "messages[0].content }}"),
+            "qwen3");
+  EXPECT_EQ(choose("Never write <think> or </think>.{{ messages[0].content }}"), "none");
 }
 
 // Returns a tokenizer of one word with these special tokens.
@@ -121,6 +133,7 @@ TEST(ChooseReasoningFormat, UsesTheVocabularyIfTheTemplateRendersNone) {
       "reasoning: gpt-oss (the chat template renders no reasoning; the vocabulary has the special tokens "
       "of <|channel|>analysis<|message|>)");
   EXPECT_THAT(choose({"[THINK]", "[/THINK]"}), HasSubstr("reasoning: mistral ("));
+  EXPECT_THAT(choose({"<think>", "</think>"}), HasSubstr("reasoning: qwen3 ("));
   for (const std::string& line : {choose({"<|channel|>"}), choose({}), choose(channels, "none"),
                                   choose({"<think>", "</think>", "<seed:think>", "</seed:think>"})})
     EXPECT_THAT(line, HasSubstr("reasoning: part of the text (")) << "one tag, none, a flag, two formats";

@@ -88,6 +88,16 @@ std::string written_arguments(const ToolFormat& format) {
     case ToolFormat::Arguments::kTags:
       return parameter(format.tags, "city", "Köln \"2\"") + parameter(format.tags, "days", "3") +
              parameter(format.tags, "deep", "True");
+    case ToolFormat::Arguments::kElements: {
+      std::string all;
+      const std::pair<std::string_view, std::string_view> parameters[] = {
+          {"city", "Köln \"2\""}, {"days", "3"}, {"deep", "true"}};
+      for (const auto& [key, value] : parameters)
+        for (const std::string_view part : {format.tags.key_open, key, format.tags.key_close, value,
+                                            format.tags.value_close, key, format.tags.key_close})
+          all += part;
+      return all;
+    }
     case ToolFormat::Arguments::kKeyword:
       return R"(city='Köln "2"', days=3, deep=True)";
     case ToolFormat::Arguments::kQuoted:
@@ -472,6 +482,48 @@ TEST(ToolFormats, ReadOtherFormsOfArguments) {
   EXPECT_EQ(read("minicpm5", raw.substr(0, raw.size() - 11)).calls[0].second, "{\"city\": \"</param>\"}");
 }
 
+TEST(ToolFormats, ReadNestedElements) {
+  const std::vector<Tool> tools = {{"plot", Json::parse(R"({"$defs": {"point": {"type": "array", "items":
+    {"type": "number"}}}, "type": "object", "properties": {"points": {"type": "array", "items": {"$ref":
+    "#/$defs/point"}}, "style": {"anyOf": [{"type": "null"}, {"type": "object", "properties": {"label": {"type":
+    "object", "properties": {"text": {"type": "string"}, "style": {"type": "string"}, "size": {"type":
+    "integer"}}}}}]}, "items": {"type": "object", "additionalProperties": {"type": "string"}},
+    "title": {"type": "string"}}})")}};
+  const auto arguments = [&](std::string text, bool complete = true) {
+    for (size_t at; (at = text.find('~')) != std::string::npos;) text.replace(at, 1, "]<]minimax[>[");
+    const std::string call = "]<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name=\"plot\">" + text;
+    const auto parse = [&](const std::vector<std::string>& pieces) {
+      return read(*make_call_parser(parse_tool_format("minimax-m3"), tools), pieces, complete);
+    };
+    const Answer whole = parse({call});
+    EXPECT_EQ(parse(bytes_of(call)), whole) << call;
+    return whole.calls.empty() ? whole.text : whole.calls[0].second;
+  };
+  const std::string end = "~</invoke>\n~</tool_call>";
+  EXPECT_EQ(
+      arguments("~<points>~<item>~<item>1~</item>~<item>-2.5~</item>~</item>~<item>~</item>~</points>" + end),
+      R"({"points": [[1, -2.5], []]})");
+  EXPECT_EQ(arguments("~<style>~<label>~<text>12~</text>\n~<style>a < b~</style>~<size>3~</size>~</label>"
+                      "~</style>~<title> x\n~</title>" +
+                      end),
+            R"({"style": {"label": {"text": "12", "style": "a < b", "size": 3}}, "title": " x\n"})");
+  EXPECT_EQ(arguments("~<points>~</points>~<items>~<item>1~</item>~</items>~<title>~</title>" + end),
+            R"({"points": [], "items": {"item": "1"}, "title": ""})");
+  // Of members that the schema does not know, the notation decides.
+  EXPECT_EQ(
+      arguments("~<a>~<item>1~</item>~<item>x~</item>~</a>~<b>~<item>1~</item>~<c>True~</c>~</b>" + end),
+      R"({"a": [1, "x"], "b": {"item": 1, "c": true}})");
+  EXPECT_EQ(arguments("~<points>[[1, 2]]~</points>~<style>{\"label\": {}}~</style>" + end),
+            R"({"points": [[1, 2]], "style": {"label": {}}})");
+  // Closing tags may be missing.
+  EXPECT_EQ(arguments("~<style>~<label>~<text>a~</label>~</style>~<title>b" + end),
+            R"({"style": {"label": {"text": "a"}}, "title": "b"})");
+  EXPECT_EQ(arguments("~<points>~<item>~<item>1~</item>~<ite"), R"({"points": [[1]]})");
+  EXPECT_EQ(arguments("~<title>a~</title>~</b>~<points>~<item>~<item>1", /*complete=*/false),
+            R"({"title": "a")");
+  EXPECT_EQ(arguments("~<title>a~</title>~<invoke name=\"plot\">" + end), R"({"title": "a"})");
+}
+
 TEST(ToolFormats, ReadChannels) {
   const Answer answer =
       read("gpt-oss",
@@ -514,6 +566,72 @@ TEST(Reasoning, EndsWhereACallBeginsALine) {
     EXPECT_EQ(parse(bytes_of(text)), parse({text})) << text;
     for (size_t at = 1; at < text.size(); ++at)
       ASSERT_EQ(parse({text.substr(0, at), text.substr(at)}), parse({text})) << text << " " << at;
+  }
+}
+
+// max_tokens may end a text within a marker, which is not text.
+TEST(AnswersThatAreCutOff, EndWithoutThePartOfAMarker) {
+  const auto calls = [](std::string_view name) {
+    return [&format = parse_tool_format(name)] { return make_call_parser(format, test_tools()); };
+  };
+  const auto cut = [&](std::string_view reasoning, std::string_view tools, const std::string& text) {
+    const auto parse = [&](const std::vector<std::string>& pieces) {
+      return read(*make_reasoning_parser(parse_reasoning_format(reasoning), false, calls(tools),
+                                         parse_tool_format(tools).opens),
+                  pieces, /*complete=*/false);
+    };
+    const Answer whole = parse({text});
+    EXPECT_EQ(parse(bytes_of(text)), whole) << text;
+    return whole.reasoning + "|" + whole.text;
+  };
+  const std::string tag = "</think>", opener = "<tool_call>", open = "<think>";
+  for (size_t size = 1; size <= tag.size(); ++size)
+    EXPECT_EQ(cut("qwen3", "qwen25", "<think>Hm, 2 < 3.\n" + tag.substr(0, size)), "Hm, 2 < 3.|") << size;
+  for (size_t size = 1; size < opener.size(); ++size) {
+    EXPECT_EQ(cut("qwen3", "qwen25", "<think>Hm.</think>So:\n" + opener.substr(0, size)), "Hm.|So:") << size;
+    EXPECT_EQ(cut("qwen3", "qwen25", "<think>Hm.\n" + opener.substr(0, size)), "Hm.|") << size;
+  }
+  for (size_t size = 1; size < open.size(); ++size)
+    EXPECT_EQ(cut("qwen3", "qwen25", open.substr(0, size)), "|") << size;
+  EXPECT_EQ(cut("qwen3", "qwen25", "<think>Hm.\n<tool_call>\n{\"name\": \"no"), "Hm.|");
+  EXPECT_EQ(cut("qwen3", "qwen25", "<think>Hm.</think>2 < 3 "), "Hm.|2 < 3 ");
+  // The start of a word may be text.
+  EXPECT_EQ(cut("granite", "phi4_mini_json", "Here is my thought process: The H"), "The H|");
+  EXPECT_EQ(cut("granite", "phi4_mini_json", "Here is my thought process: The\nHere is my re"), "The|");
+  EXPECT_EQ(cut("qwen3", "phi4_mini_json", "Some fun"), "|Some fun");
+  AnswerFormat format{.tools = {}, .reasoning = &parse_reasoning_format("cohere_command3")};
+  ChatAnswer answer(format);
+  answer.push("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>So.<|END_RESP", ChatAnswer::End::kCut);
+  EXPECT_EQ(answer.joined(Kind::kText), "So.");
+  EXPECT_EQ(read(parse_tool_format("gpt-oss"), {"<|channel|>final<|message|>Done.<|e"}, false).text, "Done.");
+}
+
+TEST(Reasoning, MayBeClosedWithoutBeingOpened) {
+  for (const std::string& text :
+       {std::string("</think>\n\nHi </think>"), std::string("\n</think>Hi </think>")}) {
+    const auto parse = [](const std::vector<std::string>& pieces) {
+      return read(*make_reasoning_parser(parse_reasoning_format("qwen3"), false, make_text_parser), pieces,
+                  true);
+    };
+    EXPECT_EQ(parse({text}), (Answer{.text = "Hi </think>", .reasoning = "", .calls = {}}));
+    EXPECT_EQ(parse(bytes_of(text)), parse({text}));
+  }
+}
+
+// Granite 3.3 encloses its answer in tags, too, also if the tools' format drops no markers.
+TEST(Reasoning, MarkersAroundTheAnswerAreDropped) {
+  AnswerFormat format{.tools = test_tools(),
+                      .tool_format = &parse_tool_format("granite"),
+                      .reasoning = &parse_reasoning_format("granite33")};
+  const std::string text =
+      "<think>Hm.</think>\n<response>So.</response><|tool_call|>[{\"name\": \"now\", \"arguments\": {}}]";
+  for (const std::vector<std::string>& pieces : {std::vector{text}, bytes_of(text)}) {
+    ChatAnswer answer(format);
+    for (const std::string& piece : pieces) answer.push(piece, ChatAnswer::End::kNone);
+    answer.push("", ChatAnswer::End::kComplete);
+    EXPECT_EQ(answer.joined(Kind::kReasoning), "Hm.");
+    EXPECT_EQ(answer.joined(Kind::kText), "So.");
+    EXPECT_TRUE(answer.has_calls());
   }
 }
 

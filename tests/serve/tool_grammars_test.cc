@@ -60,7 +60,7 @@ std::vector<std::string> special_markers(const ToolFormat& format) {
   if (format.structure == ToolFormat::Structure::kChannels)
     all += "<|start|><|channel|><|message|><|constrain|>";
   std::set<std::string> markers;
-  const std::regex marker(R"(<[^<>\s"]+>|<\|"\|>|\[[A-Z_]+\]|｜DSML｜|｜GCML｜)");
+  const std::regex marker(R"(<[^<>\s"]+>|<\|"\|>|\[[A-Z_]+\]|｜DSML｜|｜GCML｜|\]<\]minimax\[>\[)");
   for (std::sregex_iterator at(all.begin(), all.end(), marker), end; at != end; ++at)
     if (at->str() != "<|end|>") markers.insert(at->str());
   return {markers.begin(), markers.end()};
@@ -110,9 +110,9 @@ void check_call(const ToolFormat& format, const std::string& text) {
   EXPECT_EQ(calls[0].text, "get_weather");
   const Json arguments = Json::parse(calls[1].text, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(arguments.is_object()) << text << ": " << calls[1].text;
-  const bool follows_schema =
-      format.arguments == ToolFormat::Arguments::kJson || format.arguments == ToolFormat::Arguments::kTags;
-  if (!follows_schema) return;
+  if (format.arguments == ToolFormat::Arguments::kKeyword ||
+      format.arguments == ToolFormat::Arguments::kQuoted)
+    return;
   EXPECT_TRUE(arguments["city"] == "Oslo" || arguments["city"] == "Rome") << text;
   EXPECT_TRUE(arguments["deep"].is_boolean()) << text;
 }
@@ -162,6 +162,33 @@ TEST_F(ToolGrammarsTest, WriteMarkersAsSpecialTokens) {
     if (format.arguments == ToolFormat::Arguments::kJson &&
         format.structure != ToolFormat::Structure::kChannels) {
       EXPECT_GT(num_read, 0);
+    }
+  }
+}
+
+// Schemas that models rarely get: they are compiled, or rejected with an error of their own.
+TEST_F(ToolGrammarsTest, AreWrittenForUnusualSchemas) {
+  constexpr const char* kSchemas[] = {
+      R"({"properties": {"a": true, "b": {}, "c": false}})",
+      R"({"type": "object", "properties": {"a": {"$ref": "#/$defs/a"}}, "$defs": {"a": {"$ref": "#/$defs/a"}}})",
+      R"({"properties": {"a": {"$ref": "#"}, "b": {"$ref": 5}, "c": {"$ref": "#/$defs/none"}}})",
+      R"({"properties": {"a": {"type": "array"}, "b": {"type": "array", "items": true}, "c": {"type": "object"}}})",
+      R"({"properties": {"a": {"type": "string", "enum": []}, "b": {"enum": [1, null, "x"]}, "c": {"const": 1}}})",
+      R"({"properties": {"a": {"type": ["string", "null"]}, "b": {"type": 5}, "c": {"anyOf": [{"type": "string"}]}}})",
+      R"({"properties": {"": {"type": "string"}, "a\"b": {"type": "string"}, "é>": {"type": "integer"}}})",
+      R"({"properties": {"a": {"type": "object", "properties": [1], "required": 5}}, "required": ["none"]})",
+      R"({"type": "object", "additionalProperties": {"type": "integer"}})",
+      R"({"required": null, "properties": null})"};
+  Vocabulary vocabulary({});
+  for (const ToolFormat& format : tool_formats()) {
+    for (const char* schema : kSchemas) {
+      SCOPED_TRACE(std::string(format.name()) + ": " + schema);
+      const std::vector<Tool> tools = {{"f", Json::parse(schema)}};
+      for (const ToolChoice::Kind kind : {ToolChoice::Kind::kRequired, ToolChoice::Kind::kAuto}) {
+        Grammar grammar;
+        ASSERT_NO_THROW(grammar = tool_grammar(format, tools, {.kind = kind, .name = {}, .parallel = true}));
+        ASSERT_TRUE(Json::accept(grammar.text));
+      }
     }
   }
 }

@@ -67,7 +67,7 @@ bool CallParser::read_step(AnswerParts& parts) {
     case Place::kArguments:
       return read_arguments(parts);
     case Place::kTags:
-      return read_tags(parts);
+      return format_.arguments == Arguments::kElements ? read_element(parts) : read_tags(parts);
     case Place::kObject:
       return read_object(parts);
     case Place::kAfterCall:
@@ -227,7 +227,8 @@ bool CallParser::read_name(AnswerParts& parts) {
     place_ = Place::kAfterCall;
     return true;
   }
-  place_ = format_.arguments == Arguments::kTags ? Place::kTags : Place::kArguments;
+  const bool has_tags = format_.arguments == Arguments::kTags || format_.arguments == Arguments::kElements;
+  place_ = has_tags ? Place::kTags : Place::kArguments;
   return true;
 }
 
@@ -334,6 +335,42 @@ bool CallParser::read_tags(AnswerParts& parts) {
   return true;
 }
 
+// A call ends at its closing marker, where the next one begins, or with its block.
+bool CallParser::read_element(AnswerParts& parts) {
+  const ToolFormat::Tags& tags = format_.tags;
+  const std::string_view text = pending_;
+  const Found end = find_first(text, {format_.call_close, format_.close, format_.name_open});
+  const size_t at = text.find(tags.key_open);
+  if (end.at <= at) {
+    if (end.marker.empty()) return false;
+    end_tags(parts);
+    pending_.erase(0, end.at);
+    place_ = Place::kAfterCall;
+    return true;
+  }
+  // The tag may become one of these markers.
+  const std::string_view tag = text.substr(at);
+  for (const std::string_view marker : {format_.call_close, format_.close, format_.name_open})
+    if (may_become(tag, marker)) return false;
+  if (tag.starts_with(tags.value_close)) {
+    pending_.erase(0, at + tags.value_close.size());
+    return true;
+  }
+  const auto element = first_element(tag, tags, end.at == text.npos ? end.at : end.at - at);
+  if (!element) return false;
+  std::string json;
+  begin_parameter(element->key, json);
+  parts.add(Kind::kArguments, json + element_to_json(*element, tags, tool_->parameters));
+  pending_.erase(0, at + element->size);
+  return true;
+}
+
+void CallParser::begin_parameter(std::string_view key, std::string& json) {
+  json = num_parameters_++ == 0 ? "{" : ", ";
+  append_quoted(key, json);
+  json += ": ";
+}
+
 void CallParser::add_parameter(std::string_view key, std::string_view attributes, std::string_view value,
                                AnswerParts& parts) {
   // Without a line break before the value, one after it is part of the value.
@@ -341,9 +378,8 @@ void CallParser::add_parameter(std::string_view key, std::string_view attributes
     value.remove_prefix(1);
     if (value.ends_with('\n')) value.remove_suffix(1);
   }
-  std::string json = num_parameters_++ == 0 ? "{" : ", ";
-  append_quoted(key, json);
-  json += ": ";
+  std::string json;
+  begin_parameter(key, json);
   const std::string_view text_mark = format_.tags.text_mark;
   if (!text_mark.empty() && attributes.find(text_mark) != attributes.npos)
     append_quoted(value, json);
@@ -390,6 +426,7 @@ void CallParser::finish(AnswerParts& parts, bool complete) {
       parts.add(Kind::kText, pending_);
       break;
     case Place::kText:
+      if (!complete) remove_cut_marker(pending_, format_.opens);
       if (!has_calls_ || !trim_front(pending_).empty()) parts.add(Kind::kText, pending_);
       break;
     case Place::kObject:
@@ -409,6 +446,17 @@ void CallParser::finish(AnswerParts& parts, bool complete) {
       break;
     case Place::kTags:
       if (!complete) break;
+      if (format_.arguments == Arguments::kElements) {
+        // The last elements may be complete except for their closing tags.
+        if (const size_t tag = pending_.rfind(format_.tags.key_open);
+            tag != std::string::npos &&
+            pending_.find(format_.tags.key_close, tag + format_.tags.key_open.size()) == std::string::npos)
+          pending_.resize(tag);
+        pending_.resize(pending_.size() - num_held_back(pending_, format_.tags.key_open));
+        pending_ += format_.call_close;
+        while (place_ == Place::kTags) read_element(parts);
+        break;
+      }
       // The last value may be complete except for its closing markers.
       if (!format_.tags.raw_open.empty() && pending_.find(format_.tags.raw_open) != std::string::npos &&
           pending_.find(format_.tags.raw_close) == std::string::npos) {

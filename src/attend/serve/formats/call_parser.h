@@ -33,6 +33,7 @@ class CallParser final : public AnswerParser {
   bool read_name(AnswerParts& parts);
   bool read_arguments(AnswerParts& parts);
   bool read_tags(AnswerParts& parts);
+  bool read_element(AnswerParts& parts);
   bool read_object(AnswerParts& parts);
   bool read_after_call();
 
@@ -43,6 +44,8 @@ class CallParser final : public AnswerParser {
   size_t starting_marker(bool& may_begin) const;
   void consume(size_t size);
   bool is_call_next(bool& may_be) const;
+  // Writes a parameter's key, after its separator.
+  void begin_parameter(std::string_view key, std::string& json);
   void add_parameter(std::string_view key, std::string_view attributes, std::string_view value,
                      AnswerParts& parts);
   void end_tags(AnswerParts& parts);

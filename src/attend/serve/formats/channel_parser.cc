@@ -171,6 +171,7 @@ bool ChannelParser::skip_to_header() {
 }
 
 void ChannelParser::finish(AnswerParts& parts, bool complete) {
+  if (place_ == Place::kBody && !complete) remove_cut_marker(pending_, kEnds);
   // An unfinished header is not text, except for words that only resemble one.
   if (place_ == Place::kBody)
     parts.add(kind_, pending_);

@@ -209,6 +209,32 @@ ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat) {
   return {found.front(), std::string(found.front()->name()) + " " + how};
 }
 
+namespace {
+
+// Returns the format with the most markers whose markers are all in the instructions that the template writes
+// only if reasoning is enabled, or null.
+const ReasoningFormat* described_reasoning(const ChatTemplate& chat) {
+  const Json messages = Json::array({question()});
+  const auto with =
+      rendered(chat, {{"messages", messages}, {"enable_thinking", true}, {"thinking", true}}, true);
+  const auto without =
+      rendered(chat, {{"messages", messages}, {"enable_thinking", false}, {"thinking", false}}, true);
+  if (!with || !without) return nullptr;
+  const ReasoningFormat* found = nullptr;
+  size_t most = 0;
+  for (const ReasoningFormat& format : reasoning_formats()) {
+    std::vector<std::string_view> markers(format.dropped.begin(), format.dropped.end());
+    markers.insert(markers.end(), {format.open, format.close});
+    const bool fits = std::ranges::all_of(markers, [&](std::string_view marker) {
+      return with->find(marker) != std::string::npos && without->find(marker) == std::string::npos;
+    });
+    if (fits && markers.size() > most) found = &format, most = markers.size();
+  }
+  return found;
+}
+
+}  // namespace
+
 ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat) {
   Json answer = {{"role", "assistant"}, {"content", std::string(kAnswer)}};
   Json call = {{"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({probe_call()})}};
@@ -238,6 +264,9 @@ ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat) {
     if (prompt && opens_reasoning(format, *prompt))
       return {&format, "the chat template opens " + shown(format.open)};
   }
+  if (const ReasoningFormat* format = described_reasoning(chat))
+    return {format, "the chat template's instructions describe reasoning between " + shown(format->open) +
+                        " and " + shown(format->close)};
   return {nullptr, "the chat template renders no reasoning"};
 }
 
@@ -247,6 +276,8 @@ void add_reasoning_by_vocabulary(const std::string& reasoning_parser, const Toke
   const ReasoningFormat* found = nullptr;
   for (const ReasoningFormat& format : reasoning_formats()) {
     if (!begins_with_special_tokens(format, tokenizer)) continue;
+    // Formats with the same tags differ by other markers.
+    if (found && found->open == format.open) continue;
     if (found) return;
     found = &format;
   }

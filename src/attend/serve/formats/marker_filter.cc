@@ -21,6 +21,7 @@ class MarkerFilter final : public AnswerParser {
   }
 
   void finish(AnswerParts& parts, bool complete) override {
+    if (!complete) remove_cut_marker(pending_, markers_);
     rest_->push(std::exchange(pending_, {}), parts);
     rest_->finish(parts, complete);
   }

@@ -35,6 +35,7 @@ class ReasoningParser final : public AnswerParser {
 
   void finish(AnswerParts& parts, bool complete) override {
     if (place_ == Place::kInside && finish_trial(parts, complete)) return;
+    if (!complete) remove_cut_tag();
     if (place_ == Place::kInside || (place_ == Place::kStart && inside_))
       parts.add(Kind::kReasoning, pending_);
     else if (!pending_.empty() && !after_tag_)
@@ -46,14 +47,19 @@ class ReasoningParser final : public AnswerParser {
  private:
   enum class Place { kStart, kInside, kAfter };
 
-  // If the prompt opened the tag, the model may repeat the opening tag.
+  // If the prompt opened the tag, the model may repeat the opening tag. A closing tag without an opening one
+  // begins an answer without reasoning.
   void begin() {
     const std::string_view text = trim_front(pending_);
-    const std::string_view open = format_.open;
+    const std::string_view open = format_.open, close = format_.close;
     if (text.starts_with(open)) {
       pending_ = text.substr(open.size());
       place_ = Place::kInside;
-    } else if (!open.starts_with(text)) {
+    } else if (!inside_ && text.starts_with(close)) {
+      pending_ = text.substr(close.size());
+      place_ = Place::kAfter;
+      after_tag_ = true;
+    } else if (!open.starts_with(text) && (inside_ || !close.starts_with(text))) {
       place_ = inside_ ? Place::kInside : Place::kAfter;
     }
   }
@@ -125,7 +131,19 @@ class ReasoningParser final : public AnswerParser {
     return false;
   }
 
-  // At the end of the text, a call that was held back is complete or is reasoning.
+  // The tag that would follow if the text were not cut off.
+  void remove_cut_tag() {
+    const std::string_view text = trim_front(pending_);
+    const auto is_cut = [&](std::string_view tag) { return num_cut_marker(text, tag) == text.size(); };
+    if (place_ == Place::kStart && !text.empty() && (is_cut(format_.open) || is_cut(format_.close)))
+      pending_.clear();
+    if (place_ != Place::kInside) return;
+    remove_cut_marker(pending_, call_opens_);
+    remove_cut_marker(pending_, std::array{format_.close});
+  }
+
+  // At the end of the text, a call that was held back is complete, was cut off before its name, or is
+  // reasoning.
   bool finish_trial(AnswerParts& parts, bool complete) {
     size_t end = pending_.size();
     const size_t call = find_call_open(end);
@@ -134,7 +152,9 @@ class ReasoningParser final : public AnswerParser {
     AnswerParts read;
     trial->push(std::string_view(pending_).substr(call), read);
     trial->finish(read, complete);
-    if (read.all().empty() || read.all().front().kind != Kind::kCall) return false;
+    if (read.all().empty() ? complete : read.all().front().kind != Kind::kCall) return false;
+    add_reasoning(trimmed_size(pending_, call), parts);
+    pending_.clear();
     for (const AnswerPart& part : read.all()) parts.add(part.kind, part.text);
     return true;
   }
@@ -437,6 +457,10 @@ constexpr ReasoningFormat kReasoningFormats[] = {
      .special = true},
     {.names = {"apertus2509"}, .open = "<|inner_prefix|>", .close = "<|inner_suffix|>", .special = true},
     {.names = {"granite"}, .open = "Here is my thought process:", .close = "Here is my response:"},
+    {.names = {"granite33"},
+     .open = "<think>",
+     .close = "</think>",
+     .dropped = {"<response>", "</response>"}},
 };
 
 // Names of SGLang and vLLM for formats that a record cannot describe.

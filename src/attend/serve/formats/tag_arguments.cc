@@ -1,6 +1,7 @@
 #include "attend/serve/formats/tag_arguments.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "attend/serve/formats/held_back.h"
 #include "attend/serve/formats/literal_reader.h"
@@ -48,20 +49,6 @@ const Json* member(const Json& object, std::string_view key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-// Resolves references within the document: "#/$defs/name".
-const Json* resolve(const Json& reference, const Json& root) {
-  if (!reference.is_string()) return nullptr;
-  const std::string text = reference.get<std::string>();
-  if (!text.starts_with("#/")) return nullptr;
-  const Json* at = &root;
-  for (size_t begin = 2; at && begin <= text.size();) {
-    const size_t end = std::min(text.find('/', begin), text.size());
-    at = member(*at, std::string_view(text).substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return at;
-}
-
 void add_types(const Json& schema, const Json& root, int level, Types& types) {
   constexpr int kMaxLevels = 16;  // of references that may be cyclic
   if (!schema.is_object() || level > kMaxLevels) return;
@@ -79,7 +66,7 @@ void add_types(const Json& schema, const Json& root, int level, Types& types) {
     if (const Json* choices = member(schema, key); choices && choices->is_array())
       for (const Json& choice : *choices) add_types(choice, root, level + 1, types);
   if (const Json* reference = member(schema, "$ref"))
-    if (const Json* target = resolve(*reference, root)) add_types(*target, root, level + 1, types);
+    if (const Json* target = resolve_reference(*reference, root)) add_types(*target, root, level + 1, types);
   if (!types.any() && schema.contains("properties")) types.object = true;
   if (!types.any() && schema.contains("items")) types.array = true;
 }
@@ -95,6 +82,19 @@ bool is_listed(const Json& schema, std::string_view text) {
 
 }  // namespace
 
+const Json* resolve_reference(const Json& reference, const Json& root) {
+  if (!reference.is_string()) return nullptr;
+  const std::string text = reference.get<std::string>();
+  if (!text.starts_with("#/")) return nullptr;
+  const Json* at = &root;
+  for (size_t begin = 2; at && begin <= text.size();) {
+    const size_t end = std::min(text.find('/', begin), text.size());
+    at = member(*at, std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return at;
+}
+
 std::string literal_to_json(std::string_view text) {
   text = trim_front(text.substr(0, trimmed_size(text, text.size())));
   if (text.empty()) return {};
@@ -106,10 +106,12 @@ std::string literal_to_json(std::string_view text) {
   return reader.release();
 }
 
-std::string tag_value_to_json(std::string_view text, std::string_view key, const Json& schema) {
+namespace {
+
+// Returns the JSON of a text. `property`: the schema of the value, a part of the schema `root`; null:
+// unknown.
+std::string text_to_json(std::string_view text, const Json* property, const Json& schema) {
   Types types;
-  const Json* properties = member(schema, "properties");
-  const Json* property = properties ? member(*properties, key) : nullptr;
   if (property) {
     add_types(*property, schema, 0, types);
     // Spaces around a value of a list are not part of it.
@@ -133,6 +135,110 @@ std::string tag_value_to_json(std::string_view text, std::string_view key, const
     return json;
   }
   return types.text && !types.accept(value) ? as_text() : json;
+}
+
+// Returns the schema of a member, or of the items of a list if `key` is kItems; null: unknown.
+const Json* part_schema(const Json* schema, std::string_view key, bool is_item, const Json& root,
+                        int level = 0) {
+  constexpr int kMaxLevels = 16;  // of references that may be cyclic
+  if (!schema || !schema->is_object() || level > kMaxLevels) return nullptr;
+  const Json* properties = member(*schema, "properties");
+  const Json* found = is_item ? member(*schema, "items") : properties ? member(*properties, key) : nullptr;
+  if (!found && !is_item) found = member(*schema, "additionalProperties");
+  if (found && found->is_object()) return found;
+  for (const char* choice : {"anyOf", "oneOf", "allOf"})
+    if (const Json* choices = member(*schema, choice); choices && choices->is_array())
+      for (const Json& one : *choices)
+        if (const Json* part = part_schema(&one, key, is_item, root, level + 1)) return part;
+  const Json* reference = member(*schema, "$ref");
+  return reference ? part_schema(resolve_reference(*reference, root), key, is_item, root, level + 1)
+                   : nullptr;
+}
+
+// Returns the text from the next opening tag on, or "".
+std::string_view from_next_open(std::string_view text, const ToolFormat::Tags& tags) {
+  for (size_t at = text.find(tags.key_open); at != text.npos; at = text.find(tags.key_open, at + 1))
+    if (!text.substr(at).starts_with(tags.value_close)) return text.substr(at);
+  return {};
+}
+
+// Returns the first of the elements within an element. The end of the text closes the last one.
+Element first_part(std::string_view text, const ToolFormat::Tags& tags) {
+  if (const auto element = first_element(text, tags, text.size())) return *element;
+  return {.key = text.substr(tags.key_open.size()), .content = "", .size = text.size()};
+}
+
+// `property`: the schema of the value, or null.
+std::string content_to_json(std::string_view content, const ToolFormat::Tags& tags, const Json* property,
+                            const Json& root, int level) {
+  constexpr int kMaxLevels = 32;  // deeper elements are text
+  Types types;
+  if (property) add_types(*property, root, 0, types);
+  const bool is_text = types.text && !types.array && !types.object;
+  const bool is_list = types.array && !types.object && !types.text;
+  const bool is_object = types.object && !types.array && !types.text;
+  const std::string_view start = trim_front(content);
+  if (start.empty() && (is_list || is_object)) return is_list ? "[]" : "{}";
+  if (is_text || level > kMaxLevels || !start.starts_with(tags.key_open) ||
+      start.starts_with(tags.value_close))
+    return text_to_json(content, property, root);
+  std::vector<Element> parts;
+  bool all_items = true;
+  for (std::string_view rest = start; !rest.empty(); rest = from_next_open(rest, tags)) {
+    parts.push_back(first_part(rest, tags));
+    all_items &= parts.back().key == "item";
+    rest.remove_prefix(parts.back().size);
+  }
+  const bool list = is_list || (all_items && !is_object);
+  std::string json = list ? "[" : "{";
+  for (const Element& part : parts) {
+    if (json.size() > 1) json += ", ";
+    if (!list) {
+      append_quoted(part.key, json);
+      json += ": ";
+    }
+    json += content_to_json(part.content, tags, part_schema(property, part.key, list, root), root, level + 1);
+  }
+  return json + (list ? ']' : '}');
+}
+
+}  // namespace
+
+std::string tag_value_to_json(std::string_view text, std::string_view key, const Json& schema) {
+  const Json* properties = member(schema, "properties");
+  return text_to_json(text, properties ? member(*properties, key) : nullptr, schema);
+}
+
+std::optional<Element> first_element(std::string_view text, const ToolFormat::Tags& tags, size_t end) {
+  // The marker itself may contain key_close.
+  const size_t key_end = text.find(tags.key_close, tags.key_open.size());
+  if (key_end == text.npos) return std::nullopt;
+  const size_t begin = key_end + tags.key_close.size();
+  std::vector<std::string_view> open = {text.substr(tags.key_open.size(), key_end - tags.key_open.size())};
+  for (size_t at = begin;;) {
+    const size_t tag = text.find(tags.key_open, at);
+    if (tag >= end && end != text.npos)
+      return Element{open.front(), text.substr(begin, std::max(begin, end) - begin), std::max(begin, end)};
+    if (tag == text.npos) return std::nullopt;
+    const size_t tag_end = text.find(tags.key_close, tag + tags.key_open.size());
+    if (tag_end == text.npos) return std::nullopt;
+    at = tag_end + tags.key_close.size();
+    const bool closes = text.substr(tag).starts_with(tags.value_close);
+    const size_t name = tag + (closes ? tags.value_close : tags.key_open).size();
+    const std::string_view key = text.substr(name, tag_end - name);
+    if (!closes) open.push_back(key);
+    const auto own = closes ? std::ranges::find(open.rbegin(), open.rend(), key) : open.rend();
+    if (own == open.rend()) continue;
+    // It closes the elements within it, too.
+    open.erase(own.base() - 1, open.end());
+    if (open.empty())
+      return Element{text.substr(tags.key_open.size(), key_end - tags.key_open.size()),
+                     text.substr(begin, tag - begin), at};
+  }
+}
+
+std::string element_to_json(const Element& element, const ToolFormat::Tags& tags, const Json& schema) {
+  return content_to_json(element.content, tags, part_schema(&schema, element.key, false, schema), schema, 0);
 }
 
 }  // namespace attend::serve

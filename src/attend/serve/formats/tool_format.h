@@ -51,14 +51,16 @@ struct ToolFormat {
     kChannels,  // gpt-oss: the call is a message, its recipient the tool
   };
   enum class Arguments {
-    kJson,     // JSON object
-    kTags,     // an element per parameter
-    kKeyword,  // keyword arguments of a Python call
-    kQuoted,   // Gemma 4: {key:<|"|>text<|"|>}, with `quote` around texts
+    kJson,      // JSON object
+    kTags,      // an element per parameter
+    kElements,  // as kTags; the values are elements too, one per member of an object and per item of a list
+    kKeyword,   // keyword arguments of a Python call
+    kQuoted,    // Gemma 4: {key:<|"|>text<|"|>}, with `quote` around texts
   };
   // Elements of a parameter: key_open KEY key_close value_open VALUE value_close. An element between
   // type_open and type_close may precede value_open, and is skipped. A value that begins with raw_open ends
-  // at raw_close, and may contain value_close.
+  // at raw_close, and may contain value_close. kElements: key_open KEY key_close CONTENT value_close KEY
+  // key_close; key_open and value_close begin with the same special token.
   struct Tags {
     std::string_view key_open = {}, key_close = {}, type_open = {}, type_close = {}, value_open = {},
                      value_close = {}, raw_open = {}, raw_close = {};

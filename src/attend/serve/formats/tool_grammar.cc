@@ -3,6 +3,7 @@
 #include <iterator>
 #include <utility>
 
+#include "attend/serve/formats/tag_arguments.h"
 #include "attend/serve/formats/tool_format.h"
 
 namespace attend::serve {
@@ -116,8 +117,10 @@ class GrammarWriter {
   }
 
   // Returns the element of a parameter; `key`: Jsons of its name.
-  Json parameter(const Json& key, const Json& property, const Json& schema) const {
+  Json parameter(const Json& key, const Json& given, const Json& schema) const {
     const ToolFormat::Tags& tags = format_.tags;
+    // The schema `true` accepts any value.
+    const Json property = given.is_object() ? given : Json::object();
     const std::string type =
         property.value("type", Json()).is_string() ? property["type"].get<std::string>() : "";
     const bool json = !type.empty() && type != "string";
@@ -139,10 +142,7 @@ class GrammarWriter {
         if (const auto defs = schema.find("$defs"); defs != schema.end()) inner["$defs"] = *defs;
         elements.push_back(schema_content(inner));
       } else {
-        Json values = Json::array();
-        for (const Json& value : property["enum"])
-          values.push_back(const_string(value.is_string() ? value.get<std::string>() : value.dump()));
-        elements.push_back(one_of(std::move(values)));
+        elements.push_back(listed_texts(property["enum"]));
       }
       add_text(close, elements);
     } else {
@@ -150,6 +150,58 @@ class GrammarWriter {
     }
     add_text(tags.between, elements);
     return sequence(std::move(elements));
+  }
+
+  // Returns an element of kElements with the elements of its members or items. Values whose schema does not
+  // have one type are any text.
+  Json nested_element(const std::string& key, const Json& property, const Json& root, int level) const {
+    constexpr int kMaxLevels = 8;  // of schemas that may be recursive
+    const ToolFormat::Tags& tags = format_.tags;
+    const std::string open = std::string(tags.key_open) + key + std::string(tags.key_close),
+                      close = std::string(tags.value_close) + key + std::string(tags.key_close);
+    if (property.is_object() && property.contains("$ref") && level < kMaxLevels)
+      if (const Json* target = resolve_reference(property["$ref"], root))
+        return nested_element(key, *target, root, level + 1);
+    const Json type = property.is_object() ? property.value("type", Json()) : Json();
+    Json content;
+    if (level < kMaxLevels && type == "object" && property.contains("properties"))
+      content = nested_members(property, root, level + 1);
+    else if (level < kMaxLevels && type == "array" && property.contains("items"))
+      content = {{"type", "star"}, {"content", nested_element("item", property["items"], root, level + 1)}};
+    else if (type == "string" && property.contains("enum"))
+      content = listed_texts(property["enum"]);
+    else if (type == "number" || type == "integer" || type == "boolean")
+      content = schema_content(property);
+    Json elements = Json::array();
+    if (content.is_null()) {
+      add_any_text(open, close, elements);
+    } else {
+      add_text(open, elements);
+      elements.push_back(std::move(content));
+      add_text(close, elements);
+    }
+    return sequence(std::move(elements));
+  }
+
+  // Returns the elements of an object's members in the schema's order.
+  Json nested_members(const Json& object, const Json& root, int level) const {
+    const Json required = object.value("required", Json::array());
+    Json elements = Json::array();
+    if (const auto properties = object.find("properties"); properties != object.end())
+      for (const auto& [key, property] : properties->items()) {
+        Json element = nested_element(key, property, root, level);
+        const bool optional = std::ranges::find(required, Json(key)) == required.end();
+        elements.push_back(optional ? Json{{"type", "optional"}, {"content", element}} : std::move(element));
+      }
+    if (elements.empty()) elements.push_back({{"type", "optional"}, {"content", const_string("\n")}});
+    return sequence(std::move(elements));
+  }
+
+  static Json listed_texts(const Json& values) {
+    Json texts = Json::array();
+    for (const Json& value : values)
+      texts.push_back(const_string(value.is_string() ? value.get<std::string>() : value.dump()));
+    return one_of(std::move(texts));
   }
 
   // Returns the elements of all parameters in the schema's order.
@@ -198,6 +250,10 @@ class GrammarWriter {
         return {{"type", "json_schema"},
                 {"json_schema", arguments_schema(tool)},
                 {"style", std::string(format_.tags.grammar)}};
+      }
+      case Arguments::kElements: {
+        const Json schema = arguments_schema(tool);
+        return nested_members(schema, schema, 0);
       }
       case Arguments::kJson:
         break;

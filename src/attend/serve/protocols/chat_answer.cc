@@ -16,11 +16,11 @@ ChatAnswer::ChatAnswer(const AnswerFormat& format)
     : call_id_prefix_(format.call_id_prefix), parallel_(format.parallel) {
   const bool has_calls = format.tool_format && !format.tools.empty();
   const auto make_calls = [&format, has_calls] {
-    const Texts dropped = has_calls          ? format.tool_format->dropped
-                          : format.reasoning ? format.reasoning->dropped
-                                             : Texts();
     return make_marker_filter(
-        dropped, has_calls ? make_call_parser(*format.tool_format, format.tools) : make_text_parser());
+        format.reasoning ? format.reasoning->dropped : Texts(),
+        make_marker_filter(
+            has_calls ? format.tool_format->dropped : Texts(),
+            has_calls ? make_call_parser(*format.tool_format, format.tools) : make_text_parser()));
   };
   // Channels contain both, so that the parser of calls returns the reasoning as well.
   const bool channels = has_calls && format.tool_format->structure == ToolFormat::Structure::kChannels;
