@@ -172,9 +172,40 @@ def shown_thinking(template, source):
             and '"thinking"' not in shown)
 
 
-def prepared(variables, parts, texts, thinking, reasoning_name):
+def call_forms(template, parts, texts):
+    """Returns whether arguments are JSON text, and the content of calls without a text (... if it may be any)."""
+    key, value = "attend_key", "attend value"
+    parameters = {"type": "object", "properties": {key: {"type": "string", "description": "Text."}}, "required": [key]}
+    tool = {"type": "function", "function": {"name": "attend_calls", "description": "Text.", "parameters": parameters}}
+
+    def shown(arguments, content):
+        call = {"id": "attendcal", "type": "function", "function": {"name": "attend_calls", "arguments": arguments}}
+        messages = [{"role": "user", "content": "attend asks this"},
+                    {"role": "assistant", "content": content, "tool_calls": [call]},
+                    {"role": "tool", "tool_call_id": "attendcal", "name": "attend_calls", "content": "attend answers this"}]
+        variables = prepared({"messages": messages, "tools": [tool]}, parts, texts, False, None, (None, ...))
+        text = expected(template, variables, False).get("text", "")
+        return text if value in text else ""
+
+    def forms(arguments):
+        with_text, with_null = shown(arguments, ""), shown(arguments, None)
+        content = None if not with_text else "" if not with_null else ...
+        return with_text or with_null, content
+
+    text = json.dumps({key: value})
+    (as_object, object_content), (as_text, text_content) = forms({key: value}), forms(text)
+    if (as_object and f"'{key}'" not in as_object) or text not in as_text: return False, object_content if as_object else ...
+    return True, text_content
+
+
+def prepared(variables, parts, texts, thinking, reasoning_name, calls):
     variables = json.loads(json.dumps(variables))
     for message in variables["messages"]:
+        text_arguments, empty_content = calls
+        if message.get("tool_calls"):
+            if empty_content is not ... and message.get("content") in (None, ""): message["content"] = empty_content
+            for call in message["tool_calls"] if text_arguments else []:
+                call["function"]["arguments"] = json.dumps(call["function"]["arguments"], ensure_ascii=False)
         reasoning = message.get("reasoning_content")
         if reasoning is not None and thinking and "content" in message:
             content = message["content"] or []
@@ -217,6 +248,7 @@ def main():
         template = environment().from_string(source)
         parts, texts = shown_parts(template), shown_texts(template)
         thinking = parts and shown_thinking(template, source)
+        calls = call_forms(template, parts, texts)
         failed = 0
         for _ in range(options.conversations):
             variables, prompt = conversation(rng), rng.random() < 0.7
@@ -224,7 +256,7 @@ def main():
                                              "add_generation_prompt": prompt, "now": NOW}) + "\n")
             renderer.stdin.flush()
             ours = json.loads(renderer.stdout.readline())
-            theirs = expected(template, prepared(variables, parts, texts, thinking, read_reasoning_name(source)), prompt)
+            theirs = expected(template, prepared(variables, parts, texts, thinking, read_reasoning_name(source), calls), prompt)
             num_texts += "text" in theirs
             num_errors += "error" in theirs
             if not agree(ours, theirs, source):

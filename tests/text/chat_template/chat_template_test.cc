@@ -232,6 +232,46 @@ TEST(ChatTemplate, PassesEmptyArgumentsAsAnEmptyObject) {
   EXPECT_EQ(text_of(json, R"({"messages": [{"tool_calls": [{"function": {"name": "f"}}]}]})"), "{}");
 }
 
+// Templates of DeepSeek V3 and Phi-4-mini, among others, expect arguments as text; some omit calls or fail
+// unless the content is null, or unless it is a text.
+TEST(ChatTemplate, PassesCallsInTheFormTheTemplateExpects) {
+  const auto render = [](const std::string& source, const std::string& message) {
+    return text_of(read_template("{% for m in messages %}" + source + "{% endfor %}"),
+                   R"({"messages": [{"role": "assistant", )" + message + "}]}");
+  };
+  const auto call = [](const std::string& arguments) {
+    return R"("tool_calls": [{"type": "function", "function": {"name": "f", "arguments": )" + arguments +
+           "}}]";
+  };
+  const std::string
+      joined = "{% for c in m.tool_calls or [] %}<{{ '|' + c.function.arguments + '|' }}>{% endfor %}",
+      printed = "{% for c in m.tool_calls or [] %}<{{ c.function.arguments }}>{% endfor %}",
+      encoded = "{% for c in m.tool_calls or [] %}<{{ c.function.arguments | tojson }}>{% endfor %}";
+  const std::string text = call(R"("{\"b\":1}")"), object = call(R"({"b": [1, null]})");
+  EXPECT_EQ(render(joined, text), "<|{\"b\":1}|>");
+  EXPECT_EQ(render(joined, object), "<|{\"b\": [1, null]}|>");
+  EXPECT_EQ(render(joined, call(R"("")")), "<|{}|>");
+  EXPECT_EQ(render(printed, object), "<{\"b\": [1, null]}>");
+  EXPECT_EQ(render(encoded, text), "<{\"b\": 1}>");
+  // Python's notation, if text is not rendered as it is.
+  EXPECT_EQ(
+      render("{% for c in m.tool_calls or [] %}{% for k in c.function.arguments.items() %}{{ k }}{% endfor %}"
+             "{% endfor %}",
+             text),
+      "('b', 1)");
+
+  const std::string needs_null =
+      "{% if m.content is none %}" + encoded + "{% else %}{{ m.content }}{% endif %}";
+  const std::string needs_text = "{{ m.content + '.' }}" + encoded;
+  const std::string shown = "<{\"b\": 1}>";
+  for (const std::string content : {"", R"("content": "", )", R"("content": null, )"}) {
+    EXPECT_EQ(render(needs_null, content + text), shown) << content;
+    EXPECT_EQ(render(needs_text, content + text), "." + shown) << content;
+  }
+  EXPECT_EQ(render(needs_text, R"("content": "A", )" + text), "A." + shown);
+  EXPECT_EQ(render("{{ m.content is none }}" + encoded, R"("content": "", )" + text), "False" + shown);
+}
+
 TEST(ChatTemplate, KeepsWholeNumbersOfAnySize) {
   const std::string variables =
       R"({"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f",

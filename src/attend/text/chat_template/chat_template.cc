@@ -10,6 +10,7 @@
 
 namespace attend {
 
+using chat_template::CallForms;
 using chat_template::ContentForms;
 using chat_template::TemplateError;
 using chat_template::Text;
@@ -33,10 +34,14 @@ std::string_view read_reasoning_name(std::string_view source) {
 }  // namespace
 
 struct ChatTemplate::Impl {
+  // Argument of a known call.
+  static constexpr std::string_view kCallKey = "attend_key", kCallValue = "attend value";
+
   struct Named {
     std::string name;
     chat_template::Block block;
     ContentForms forms;
+    CallForms calls;
     std::string_view reasoning_name;  // name of earlier reasoning that the template reads; "": none
   };
   std::vector<Named> templates;
@@ -92,6 +97,67 @@ struct ChatTemplate::Impl {
     return forms;
   }
 
+  // Returns the text of a conversation with a call, or "" if the template rejects it or omits the call.
+  std::string rendered_call(const Named& named, const Value& arguments, const Value& content) const {
+    const auto dict = [](std::vector<std::pair<Value, Value>> items) {
+      return Value::dict(std::move(items));
+    };
+    const Value name = Text("attend_calls"), id = Text("attendcal");
+    const Value parameter = dict({{Text("type"), Text("string")}, {Text("description"), Text("Text.")}});
+    const Value schema = dict({{Text("type"), Text("object")},
+                               {Text("properties"), dict({{Text(kCallKey), parameter}})},
+                               {Text("required"), Value::list({Text(kCallKey)})}});
+    const Value tool = dict(
+        {{Text("type"), Text("function")},
+         {Text("function"),
+          dict({{Text("name"), name}, {Text("description"), Text("Text.")}, {Text("parameters"), schema}})}});
+    const Value call =
+        dict({{Text("id"), id},
+              {Text("type"), Text("function")},
+              {Text("function"), dict({{Text("name"), name}, {Text("arguments"), arguments}})}});
+    const Value messages = Value::list({
+        dict({{Text("role"), Text("user")}, {Text("content"), Text("attend asks this")}}),
+        dict({{Text("role"), Text("assistant")},
+              {Text("content"), content},
+              {Text("tool_calls"), Value::list({call})}}),
+        dict({{Text("role"), Text("tool")},
+              {Text("tool_call_id"), id},
+              {Text("name"), name},
+              {Text("content"), Text("attend answers this")}}),
+    });
+    chat_template::prepare_messages(messages, named.forms, {.text_arguments = arguments.text() != nullptr},
+                                    "");
+    const Value variables = dict({{Text("messages"), messages}, {Text("tools"), Value::list({tool})}});
+    int line = 0;
+    try {
+      std::string shown = run(named, variables, false, 0, line).bytes();
+      return shown.find(kCallValue) != shown.npos ? shown : "";
+    } catch (const TemplateError&) {
+      return "";
+    }
+  }
+
+  // Objects are preferred, unless the template prints them in Python's notation and text as JSON.
+  CallForms probe_calls(const Named& named) const {
+    const Value object = Value::dict({{Text(kCallKey), Text(kCallValue)}});
+    const std::string json = chat_template::to_json(object, {}).bytes();
+    const auto try_forms = [&](bool text_arguments, CallForms& forms) {
+      const Value arguments = text_arguments ? Value(Text(json)) : object;
+      const std::string with_text = rendered_call(named, arguments, Text()),
+                        with_null = rendered_call(named, arguments, Value::none());
+      const std::string& shown = with_text.empty() ? with_null : with_text;
+      if (shown.empty()) return false;
+      forms.text_arguments = text_arguments;
+      if (with_text.empty()) forms.empty = CallForms::Empty::kNull;
+      if (with_null.empty()) forms.empty = CallForms::Empty::kText;
+      return text_arguments ? shown.find(json) != shown.npos
+                            : shown.find("'" + std::string(kCallKey) + "'") == shown.npos;
+    };
+    CallForms objects, texts;
+    if (try_forms(false, objects) || !try_forms(true, texts)) return objects;
+    return texts;
+  }
+
   // Returns true if the template renders reasoning as a part of an assistant's content.
   bool renders_thinking(const Named& named, const Value& text_part) const {
     constexpr std::string_view kThought = "attend thinks this";
@@ -130,13 +196,14 @@ std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint,
   for (const chat_template::TemplateSource& source : sources) {
     impl->source += source.text;
     try {
-      impl->templates.push_back({source.name, chat_template::parse_template(source.text), {}, {}});
+      impl->templates.push_back({source.name, chat_template::parse_template(source.text), {}, {}, {}});
     } catch (const chat_template::SyntaxError& error) {
       fail(error.unsupported ? ErrorCode::kUnsupported : ErrorCode::kCorruptFile, source.where, ": line ",
            error.line, ": ", error.message, error.unsupported ? ": not supported in chat templates" : "");
     }
     Impl::Named& named = impl->templates.back();
     named.forms = impl->probe(named);
+    named.calls = impl->probe_calls(named);
     named.reasoning_name = read_reasoning_name(source.text);
     // A field of the message is preferred. "thinking" may be read from a part.
     if (!named.reasoning_name.empty() && named.reasoning_name != "thinking") named.forms.thinking = false;
@@ -155,7 +222,7 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
     if (!messages) chat_template::fail_template("needs a JSON object with \"messages\"");
     const Value* tools = values.dict()->find(Text("tools"));
     const Impl::Named& named = impl_->choose(tools && is_true(*tools));
-    chat_template::prepare_messages(*messages, named.forms, named.reasoning_name);
+    chat_template::prepare_messages(*messages, named.forms, named.calls, named.reasoning_name);
     const Text text = impl_->run(named, values, add_generation_prompt, now, line);
     std::vector<Part> parts;
     for (size_t i = 0; i < text.size(); ++i) {

@@ -38,27 +38,47 @@ void prepare_content(Value& content, ContentForms forms) {
 
 bool is_blank(const Text& text) { return text.bytes().find_first_not_of(" \t\r\n") == std::string::npos; }
 
-void prepare_tool_call(const Value& call) {
+void prepare_arguments(Value& arguments) {
+  if (arguments.is_none() || (arguments.text() && is_blank(*arguments.text()))) {
+    arguments = Value::dict({});
+    return;
+  }
+  if (!arguments.text()) return;
+  try {
+    const Value object = from_json(arguments.text()->bytes(), Text::From::kUser);
+    if (object.dict()) arguments = object;
+    if (object.is_none()) arguments = Value::dict({});
+  } catch (const TemplateError&) {
+    // Arguments that are not JSON, as written by a model, stay text.
+  }
+}
+
+void prepare_tool_call(const Value& call, CallForms forms) {
   if (!call.dict()) return;
   Value* function = find_in(*call.dict(), "function");
   if (!function || !function->dict()) return;
   Value* arguments = find_in(*function->dict(), "arguments");
   if (!arguments) {
     function->dict()->items.emplace_back(Text("arguments"), Value::dict({}));
-    return;
+    arguments = find_in(*function->dict(), "arguments");
   }
-  if (arguments->is_none() || (arguments->text() && is_blank(*arguments->text()))) {
-    *arguments = Value::dict({});
-    return;
-  }
-  if (!arguments->text()) return;
-  try {
-    const Value object = from_json(arguments->text()->bytes(), Text::From::kUser);
-    if (object.dict()) *arguments = object;
-    if (object.is_none()) *arguments = Value::dict({});
-  } catch (const TemplateError&) {
-    // Arguments that are not JSON, as written by a model, stay text.
-  }
+  if (!forms.text_arguments) return prepare_arguments(*arguments);
+  // A text stays as the client wrote it.
+  Value object = *arguments;
+  prepare_arguments(object);
+  if (object.dict() && !(arguments->text() && !object.dict()->items.empty()))
+    *arguments = to_json(object, {});
+}
+
+void prepare_empty_content(Dict& message, CallForms::Empty empty) {
+  if (empty == CallForms::Empty::kAny) return;
+  Value* content = find_in(message, "content");
+  if (content && !content->is_none() && !(content->text() && content->text()->empty())) return;
+  const Value value = empty == CallForms::Empty::kNull ? Value::none() : Value(Text());
+  if (content)
+    *content = value;
+  else
+    message.items.emplace_back(Text("content"), value);
 }
 
 // Returns the reasoning of a message under any name, or null.
@@ -92,7 +112,8 @@ void add_thinking_part(Dict& message) {
 
 }  // namespace
 
-void prepare_messages(const Value& messages, ContentForms forms, std::string_view reasoning_name) {
+void prepare_messages(const Value& messages, ContentForms forms, CallForms call_forms,
+                      std::string_view reasoning_name) {
   if (!messages.list()) fail_template("messages: needs a list");
   for (const Value& message : messages.list()->items) {
     if (!message.dict()) fail_template("messages: needs objects");
@@ -100,14 +121,16 @@ void prepare_messages(const Value& messages, ContentForms forms, std::string_vie
     if (role && role->text() &&
         std::find(std::begin(kRoles), std::end(kRoles), role->text()->bytes()) != std::end(kRoles))
       *role = Text(role->text()->bytes());
+    const Value* calls = find_in(*message.dict(), "tool_calls");
+    if (calls && calls->list() && !calls->list()->items.empty()) {
+      for (const Value& call : calls->list()->items) prepare_tool_call(call, call_forms);
+      prepare_empty_content(*message.dict(), call_forms.empty);
+    }
     if (Value* content = find_in(*message.dict(), "content")) prepare_content(*content, forms);
     if (forms.thinking)
       add_thinking_part(*message.dict());
     else if (!reasoning_name.empty())
       prepare_reasoning(*message.dict(), reasoning_name);
-    const Value* calls = find_in(*message.dict(), "tool_calls");
-    if (calls && calls->list())
-      std::for_each(calls->list()->items.begin(), calls->list()->items.end(), prepare_tool_call);
   }
 }
 

@@ -15,15 +15,24 @@ struct ContentForms {
   bool thinking = false;
 };
 
+// Forms of an assistant's calls that a template supports.
+struct CallForms {
+  bool text_arguments = false;  // arguments are JSON text, instead of an object
+  // Content of a message with calls but without a text. Some templates omit the calls, or fail, for the
+  // other.
+  enum class Empty { kAny, kText, kNull };
+  Empty empty = Empty::kAny;
+};
+
 // Names of an assistant's earlier reasoning in messages.
 inline constexpr std::string_view kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
 
-// Changes `messages` in place: contents to a form that the template supports, arguments of tool calls from
-// JSON text to objects (an empty one for no text and null), and reasoning to a part of the content or to
-// `reasoning_name`, the name that the template reads, unless the message has it ("" if the template reads
-// none). Roles that templates usually
-// check count as text of the template, since some templates build special tokens from them. Throws
+// Changes `messages` in place: contents and calls to a form that the template supports (arguments are an
+// empty object for no text and null), and reasoning to a part of the content or to `reasoning_name`, the name
+// that the template reads, unless the message has it ("" if the template reads none). Roles that templates
+// usually check count as text of the template, since some templates build special tokens from them. Throws
 // TemplateError if `messages` is not a list of objects.
-void prepare_messages(const Value& messages, ContentForms forms, std::string_view reasoning_name);
+void prepare_messages(const Value& messages, ContentForms forms, CallForms calls,
+                      std::string_view reasoning_name);
 
 }  // namespace attend::chat_template
