@@ -120,11 +120,29 @@ Tokenizer tokenizer_with(const std::vector<std::string>& special_tokens) {
   return Tokenizer::from_path(path);
 }
 
+// LFM2's template writes the list of tools, and its vocabulary has the markers of calls.
+TEST(ChooseToolFormat, UsesTheVocabularyIfTheTemplateRendersOnlyTools) {
+  const auto choose = [](const std::vector<std::string>& special_tokens, const std::string& source) {
+    ModelFormats formats = choose_formats("", "", template_of(source));
+    add_formats_by_vocabulary("", tokenizer_with(special_tokens), formats);
+    return formats.tools_line();
+  };
+  const std::string tools =
+      "{% if tools %}List of tools: {{ tools | tojson }}{% endif %}{{ messages[0].content }}";
+  EXPECT_EQ(choose({"<|tool_call_start|>", "<|tool_call_end|>"}, tools),
+            "tool calls: lfm2 (the chat template renders only the tools; the vocabulary has the special "
+            "tokens of lfm2)");
+  for (const std::string& line :
+       {choose({}, tools), choose({"<|tool_call_start|>"}, "{{ messages[0].content }}"),
+        choose({"<|tool_call_start|>", "<|tools_prefix|>", "{\""}, tools)})
+    EXPECT_THAT(line, HasSubstr("tool calls: none (the chat template neither renders a call"));
+}
+
 TEST(ChooseReasoningFormat, UsesTheVocabularyIfTheTemplateRendersNone) {
   const auto choose = [](const std::vector<std::string>& special_tokens, const std::string& name = "",
                          const std::string& source = "{{ messages[0].content }}") {
     ModelFormats formats = choose_formats("", name, template_of(source));
-    add_reasoning_by_vocabulary(name, tokenizer_with(special_tokens), formats);
+    add_formats_by_vocabulary(name, tokenizer_with(special_tokens), formats);
     return formats.reasoning_line();
   };
   const std::vector<std::string> channels = {"<|start|>", "<|channel|>", "<|message|>", "<|end|>"};

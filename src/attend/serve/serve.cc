@@ -51,8 +51,7 @@ void serve(const ServeOptions& options) {
   const GrammarOptions grammars{.library = GrammarLibrary::load(options.grammar_library_path),
                                 .limits = options.grammar_limits};
   auto engine = std::make_unique<AsyncEngine>(options.engine, options.progress);
-  if (engine->tokenizer())
-    add_reasoning_by_vocabulary(options.reasoning_parser, *engine->tokenizer(), chosen);
+  if (engine->tokenizer()) add_formats_by_vocabulary(options.reasoning_parser, *engine->tokenizer(), chosen);
   ChatFormats formats = log_formats(chosen);
   formats.grammars = grammars.library.available();
   if (chat) formats.thinking = ThinkingControls::find(*chat, formats.reasoning);

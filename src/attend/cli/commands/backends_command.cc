@@ -62,7 +62,7 @@ std::string formats_lines(const Checkpoint& checkpoint) {
     // Most models need no vocabulary, which takes long to read.
     if (!formats.reasoning.format)
       if (const auto tokenizer = Tokenizer::find(checkpoint))
-        serve::add_reasoning_by_vocabulary("", *tokenizer, formats);
+        serve::add_formats_by_vocabulary("", *tokenizer, formats);
     return formats.tools_line() + "\n" + formats.reasoning_line() + "\n";
   } catch (const Error& error) {
     return fmt::format("tool calls and reasoning: unknown ({})\n", error.what());

@@ -142,11 +142,12 @@ std::vector<const ToolFormat*> described_formats(std::string_view text) {
 
 // Returns the formats that the instructions for tools describe, otherwise those in the template's source,
 // such as a comment or the removal of calls from earlier answers.
-std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat) {
+std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat, bool& renders_tools) {
   const auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
   const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);
   std::vector<const ToolFormat*> found;
-  if (with && with != without) found = described_formats(*with);
+  renders_tools = with && with != without;
+  if (renders_tools) found = described_formats(*with);
   return found.empty() ? described_formats(chat.source()) : found;
 }
 
@@ -171,9 +172,9 @@ ModelFormats choose_formats(const std::string& tool_call_parser, const std::stri
                             const std::optional<ChatTemplate>& chat) {
   ModelFormats chosen;
   if (!is_auto(tool_call_parser))
-    chosen.tools = {&parse_tool_format(tool_call_parser), "--tool-call-parser " + tool_call_parser};
+    chosen.tools = {&parse_tool_format(tool_call_parser), "--tool-call-parser " + tool_call_parser, false};
   else
-    chosen.tools = chat ? choose_tool_format(*chat) : ToolChoiceByTemplate{nullptr, kNoTemplate};
+    chosen.tools = chat ? choose_tool_format(*chat) : ToolChoiceByTemplate{nullptr, kNoTemplate, false};
   if (!is_auto(reasoning_parser))
     chosen.reasoning = {reasoning_parser == "none" ? nullptr : &parse_reasoning_format(reasoning_parser),
                         "--reasoning-parser " + reasoning_parser};
@@ -198,15 +199,19 @@ ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat) {
     // Parsers accept more than their models write.
     const auto is_not_canonical = [&](const ToolFormat* format) { return !is_canonical(*format, *turn); };
     if (!std::ranges::all_of(found, is_not_canonical)) std::erase_if(found, is_not_canonical);
-    if (found.empty()) return {nullptr, "no known format reads the call that the chat template renders"};
+    if (found.empty())
+      return {nullptr, "no known format reads the call that the chat template renders", false};
   } else {
-    found = described_formats(chat);
+    bool renders_tools = false;
+    found = described_formats(chat, renders_tools);
     how = "is described by the chat template";
     if (found.empty())
-      return {nullptr, "the chat template neither renders a call nor describes a known format"};
+      return {nullptr, "the chat template neither renders a call nor describes a known format",
+              renders_tools};
   }
-  if (found.size() > 1) return {nullptr, "several formats fit the chat template: " + join_names(found)};
-  return {found.front(), std::string(found.front()->name()) + " " + how};
+  if (found.size() > 1)
+    return {nullptr, "several formats fit the chat template: " + join_names(found), false};
+  return {found.front(), std::string(found.front()->name()) + " " + how, false};
 }
 
 namespace {
@@ -215,10 +220,11 @@ namespace {
 // only if reasoning is enabled, or null.
 const ReasoningFormat* described_reasoning(const ChatTemplate& chat) {
   const Json messages = Json::array({question()});
+  // Without the prompt for an answer, which may close the reasoning.
   const auto with =
-      rendered(chat, {{"messages", messages}, {"enable_thinking", true}, {"thinking", true}}, true);
+      rendered(chat, {{"messages", messages}, {"enable_thinking", true}, {"thinking", true}}, false);
   const auto without =
-      rendered(chat, {{"messages", messages}, {"enable_thinking", false}, {"thinking", false}}, true);
+      rendered(chat, {{"messages", messages}, {"enable_thinking", false}, {"thinking", false}}, false);
   if (!with || !without) return nullptr;
   const ReasoningFormat* found = nullptr;
   size_t most = 0;
@@ -270,8 +276,34 @@ ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat) {
   return {nullptr, "the chat template renders no reasoning"};
 }
 
-void add_reasoning_by_vocabulary(const std::string& reasoning_parser, const Tokenizer& tokenizer,
-                                 ModelFormats& formats) {
+namespace {
+
+bool is_special_token(std::string_view text, const Tokenizer& tokenizer) {
+  const auto id = tokenizer.token_id(text);
+  return id && tokenizer.is_special(*id);
+}
+
+void add_tools_by_vocabulary(const Tokenizer& tokenizer, ToolChoiceByTemplate& tools) {
+  if (!tools.only_renders_tools) return;
+  std::vector<const ToolFormat*> found;
+  for (const ToolFormat& format : tool_formats()) {
+    const std::vector<std::string_view> markers = start_markers(format);
+    if (!format.at_start && std::ranges::all_of(markers, [&](std::string_view marker) {
+          return is_special_token(marker, tokenizer);
+        }))
+      found.push_back(&format);
+  }
+  if (found.size() != 1) return;
+  tools.format = found.front();
+  tools.reason = "the chat template renders only the tools; the vocabulary has the special tokens of " +
+                 std::string(found.front()->name());
+}
+
+}  // namespace
+
+void add_formats_by_vocabulary(const std::string& reasoning_parser, const Tokenizer& tokenizer,
+                               ModelFormats& formats) {
+  add_tools_by_vocabulary(tokenizer, formats.tools);
   if (formats.reasoning.format || !is_auto(reasoning_parser)) return;
   const ReasoningFormat* found = nullptr;
   for (const ReasoningFormat& format : reasoning_formats()) {

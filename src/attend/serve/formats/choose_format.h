@@ -14,6 +14,7 @@ namespace attend::serve {
 struct ToolChoiceByTemplate {
   const ToolFormat* format = nullptr;  // null: no format or several
   std::string reason;                  // for the log, and for errors of requests with tools
+  bool only_renders_tools = false;     // the template renders the tools, but neither calls nor instructions
 };
 struct ReasoningChoiceByTemplate {
   const ReasoningFormat* format = nullptr;  // null: the template has no reasoning that attend reads
@@ -36,9 +37,10 @@ ModelFormats choose_formats(const std::string& tool_call_parser, const std::stri
                             const std::optional<ChatTemplate>& chat);
 ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat);
 ReasoningChoiceByTemplate choose_reasoning_format(const ChatTemplate& chat);
-// Sets the reasoning format to the only one whose tags begin with special tokens of the vocabulary, if
-// neither `reasoning_parser` nor the chat template determines it.
-void add_reasoning_by_vocabulary(const std::string& reasoning_parser, const Tokenizer& tokenizer,
-                                 ModelFormats& formats);
+// Sets formats that neither a name nor the chat template determines, if the vocabulary has the markers of
+// exactly one as special tokens: of calls, if the template renders the tools; of reasoning, if
+// `reasoning_parser` is "" or "auto", and each tag begins with one.
+void add_formats_by_vocabulary(const std::string& reasoning_parser, const Tokenizer& tokenizer,
+                               ModelFormats& formats);
 
 }  // namespace attend::serve
