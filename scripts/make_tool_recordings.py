@@ -3,8 +3,8 @@
 
     make_tool_recordings.py TEMPLATES [--out FOLDER] [--seed S] [--number N] [FORMAT...]
 
-TEMPLATES is the folder of chat templates in the source package of llama.cpp's server (see check_chat_templates.sh).
-Formats without a published template there have one below. Each conversation is rendered by transformers'
+TEMPLATES is a folder with the chat templates in the source package of llama.cpp's server (see check_chat_templates.sh)
+and those of vLLM's examples (tool_chat_template_*.jinja). Formats without a published template there have one below. Each conversation is rendered by transformers'
 apply_chat_template, and the text after the generation prompt is recorded together with the calls, the text and the
 reasoning that were rendered. Some texts are then changed as models change them: markers are missing, literals are
 Python's, or max_tokens cuts the text off. Needs transformers and jinja2.
@@ -193,13 +193,13 @@ SPECS = {
     "functiongemma": Spec(QUOTED + own("{% for c in m.tool_calls %}<start_function_call>call:{{ c.function.name }}{{ quoted(c.function.arguments) }}"
                                        "<end_function_call>{% endfor %}"), closers=("<end_function_call>", "}"), mention="<start_function_call>"),
     "granite": Spec(own(json_calls("<|tool_call|>[", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]")), literals=True, closers=("]", "}"), mention="<|tool_call|>"),
-    "granite-20b-fc": Spec(own(json_calls("", "<function_call> {\"name\": \"", "\", \"arguments\": ", "}", " ", "")), literals=True, closers=("}",), mention="<function_call>"),
+    "granite-20b-fc": Spec("tool_chat_template_granite_20b_fc.jinja", ("\n", "<|endoftext|>", "\n", " "), content=False, literals=True, closers=("}",), mention="<function_call>"),
     "phi4_mini_json": Spec(own(json_calls("functools[", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]")), literals=True, closers=("]", "}"), content=False, mention="functools"),
     "seed_oss": Spec("ByteDance-Seed-OSS.jinja", ("<seed:eos>",), "seed_oss", closers=("\n</seed:tool_call>", "</function>"), mention="<seed:tool_call>"),
     "step3": Spec(own(tag_calls("\n<｜tool_calls_begin｜>\n", "<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name=\"", "\">",
                                 "<steptml:parameter name=\"{{ k }}\">{{ t }}</steptml:parameter>", "</steptml:invoke><｜tool_call_end｜>\n", "",
                                 "<｜tool_calls_end｜>"), THINK), reasoning="step3", closers=("<｜tool_calls_end｜>", "<｜tool_call_end｜>\n"), mention="<｜tool_calls_begin｜>"),
-    "interns1": Spec(own(json_calls("", "<|action_start|><|plugin|>\n{\"name\": \"", "\", \"parameters\": ", "}<|action_end|>", "\n", "")),
+    "interns1": Spec("tool_chat_template_internlm2_tool.jinja", (QWEN_END,),
                      literals=True, closers=("<|action_end|>", "}"), mention="<|action_start|>"),
     "cohere_command3": Spec("CohereForAI-c4ai-command-r7b-12-2024-tool_use.jinja", ("<|END_OF_TURN_TOKEN|><|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>",), "cohere_command3", variables={"enable_thinking": True}, needs_reasoning=True, answer_reasoning=False, thought_calls=False,
                             content=False, literals=True, closers=("<|END_ACTION|>", "]")),
@@ -211,7 +211,7 @@ SPECS = {
     "gigachat3": Spec("GigaChat3.1-10B-A1.8B.jinja", ("<|message_sep|>\n\n",), max_calls=1, literals=True, mention="<|function_call|>"),
     "apertus": Spec("Apertus-8B-Instruct.jinja", ("<|assistant_end|>",), literals=True, closers=("<|tools_suffix|>", "]"), mention="<|tools_prefix|>"),
     "functionary": Spec("meetkai-functionary-medium-v3.1.jinja", ("<|eom_id|>", "<|eot_id|>"), literals=True, closers=("</function>",), mention="<function="),
-    "xlam": Spec(own(json_calls("[", "{\"name\": \"", "\", \"arguments\": ", "}", ", ", "]")), content=False, literals=True, closers=("]", "}")),
+    "xlam": Spec("tool_chat_template_xlam_qwen.jinja", (QWEN_END,), content=False, literals=True, closers=("]", "}")),
 }
 
 
