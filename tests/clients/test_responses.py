@@ -301,7 +301,8 @@ def agent(seed):
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_agent_calls_a_tool_five_times(server, stream):
-    agents = pytest.importorskip("agents")
+    import agents
+
     agents.set_tracing_disabled(True)
     agents.set_default_openai_client(openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0))
     starter, calls = agent(seed=5)

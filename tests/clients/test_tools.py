@@ -6,6 +6,7 @@ import jsonschema
 import openai
 import pytest
 
+import scripted
 from conftest import QUESTION, Server
 
 # Template in the style of Qwen: the server finds the format of tool calls by rendering one.
@@ -107,6 +108,42 @@ def test_tool_results_are_accepted(client):
             {"role": "tool", "tool_call_id": "call_1", "content": "noon"}]
     choice = ask(client, messages=talk, max_tokens=4, temperature=0, tool_choice="none").choices[0]
     assert choice.message.tool_calls is None and choice.message.content is not None
+
+
+def whole(chunks):
+    """Returns the message of a stream, assembled as agents do, and the finish reason."""
+    message, reason = {"role": "assistant", "content": "", "tool_calls": []}, None
+    for chunk in chunks:
+        delta, reason = chunk.choices[0].delta, chunk.choices[0].finish_reason or reason
+        message["content"] += delta.content or ""
+        for piece in delta.tool_calls or []:
+            if piece.index == len(message["tool_calls"]):
+                message["tool_calls"].append({"id": piece.id, "type": "function", "function": {"name": piece.function.name, "arguments": ""}})
+            message["tool_calls"][piece.index]["function"]["arguments"] += piece.function.arguments or ""
+    return message, reason
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_loop_of_five_calls(tmp_path, stream):
+    server = scripted.start(tmp_path)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    parameters = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "required": ["a", "b"]}
+    fields = {"model": "tiny", "max_tokens": 128, "temperature": 0, "extra_body": {"regex": scripted.REGEX},
+              "tools": [{"type": "function", "function": {"name": "add", "parameters": parameters}}]}
+    messages, calls = [{"role": "user", "content": "Add."}], []
+    while True:
+        answer = client.chat.completions.create(messages=messages, stream=stream, **fields)
+        message, reason = whole(answer) if stream else (answer.choices[0].message.model_dump(exclude_none=True), answer.choices[0].finish_reason)
+        if not message.get("tool_calls"):
+            break
+        (call,) = message["tool_calls"]
+        given = json.loads(call["function"]["arguments"])
+        assert reason == "tool_calls" and call["function"]["name"] == "add"
+        calls.append((given["a"], given["b"]))
+        messages += [message, {"role": "tool", "tool_call_id": call["id"], "content": str(sum(given.values()))}]
+    assert calls == scripted.CALLS and message["content"].strip() == scripted.FINAL
+    code, rest = server.stop()
+    assert code == 0, rest
 
 
 def test_invalid_tools_are_rejected(client):
