@@ -1,25 +1,22 @@
 #include "attend/bench/model/prefill_breakdown.h"
 
 #include <algorithm>
-#include <array>
 #include <limits>
 #include <numeric>
 #include <optional>
 #include <vector>
 
 #include "attend/base/math.h"
+#include "attend/bench/model/kernel_inputs.h"
+#include "attend/bench/model/recurrent_layers.h"
 #include "attend/bench/timing.h"
 #include "attend/kernels/attention/attention.h"
-#include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"
-#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/model/step_cost.h"
 
 namespace attend::bench {
 namespace {
 
-// Calls per graph, so that a round needs some milliseconds.
-constexpr int kRepeats = 4;
 constexpr float kWeightDeviation = 0.02f;
 
 class PhaseTimer {
@@ -40,7 +37,7 @@ class PhaseTimer {
     for (const GemmShape& gemm : costs.gemms)
       shapes.push_back(product(num_tokens_, gemm.in_features, gemm.out_features));
     // In sequence, as in a step, since the clock drops with the time that tensor cores are busy.
-    const double round_us = time_graph(stream_, kRepeats, [&](int) {
+    const double round_us = time_graph(stream_, kCallsPerGraph, [&](int) {
       for (size_t i = 0; i < shapes.size(); ++i)
         for (int j = 0; j < costs.gemms[i].count / num_rounds; ++j) multiply(shapes[i]);
     });
@@ -63,7 +60,7 @@ class PhaseTimer {
         const int64_t num_rows = int64_t{num_tokens_} * moe->top_k;
         const Product gate_up = product(num_rows, spec_.hidden_size, 2 * moe->intermediate_size),
                       down = product(num_rows, moe->intermediate_size, spec_.hidden_size);
-        const double us = time_graph(stream_, kRepeats, [&](int) {
+        const double us = time_graph(stream_, kCallsPerGraph, [&](int) {
           multiply(gate_up);
           multiply(down);
         });
@@ -74,27 +71,7 @@ class PhaseTimer {
     return total;
   }
 
-  // Time of the convolutions, recurrences and gated norms of layers with a recurrent state.
-  double recurrent_us() {
-    std::optional<double> delta_us, mamba_us, conv_us;
-    double total = 0.0;
-    for (const LayerSpec& layer : spec_.layers) {
-      if (const auto* const delta = std::get_if<GatedDeltaSpec>(&layer.mixer)) {
-        if (!delta_us) delta_us = gated_delta_us(*delta);
-        total += *delta_us;
-      } else if (const auto* const conv = std::get_if<ShortConvSpec>(&layer.mixer)) {
-        if (!conv_us) conv_us = convolution_us(spec_.hidden_size, conv->kernel, /*silu=*/false);
-        total += *conv_us;
-      } else if (const auto* const both = std::get_if<AttentionMamba2Spec>(&layer.mixer)) {
-        if (!mamba_us) mamba_us = mamba2_us(both->mamba);
-        total += *mamba_us;
-      } else if (const auto* const mamba = std::get_if<Mamba2Spec>(&layer.mixer)) {
-        if (!mamba_us) mamba_us = mamba2_us(*mamba);
-        total += *mamba_us;
-      }
-    }
-    return total;
-  }
+  double recurrent_us() { return time_recurrent_layers(spec_, info_.dtype, num_tokens_, stream_); }
 
   // For an MLA model, time of the expanded form, in which keys and values are not cached.
   double attention_us() {
@@ -125,9 +102,7 @@ class PhaseTimer {
   };
 
   Tensor random(std::initializer_list<int64_t> shape, DType dtype, float deviation) {
-    Tensor tensor = cuda::empty(shape, dtype, info_.device);
-    kernels::fill_random(tensor, {.deviation = deviation}, stream_);
-    return tensor;
+    return random_input(shape, dtype, deviation, stream_);
   }
 
   Product product(int64_t num_rows, int64_t in_features, int64_t out_features,
@@ -141,7 +116,7 @@ class PhaseTimer {
     kernels::linear({.x = one.x, .weight = one.weight, .bias = {}, .out = one.out}, stream_);
   }
   double product_us(const Product& one) {
-    return time_graph(stream_, kRepeats, [&](int) { multiply(one); });
+    return time_graph(stream_, kCallsPerGraph, [&](int) { multiply(one); });
   }
 
   // fp8 elements are the bytes of random 16-bit values.
@@ -150,124 +125,7 @@ class PhaseTimer {
     return random({num_elements}, dtype, 1.0f);
   }
 
-  Tensor upload(const std::vector<int32_t>& values) {
-    return cuda::copy_to(
-        TensorView::contiguous(const_cast<int32_t*>(values.data()), DType::kI32, {std::ssize(values)}),
-        info_.device);
-  }
-
-  // Arrays of one request without a state before its tokens. Its state slot is 1.
-  struct RecurrentArrays {
-    Tensor rows, seqlen_kv, cu_seqlen_q;
-
-    kernels::RecurrentBatch batch() const {
-      return {.rows = rows.span<int32_t>(),
-              .seqlen_kv = seqlen_kv.span<int32_t>(),
-              .cu_seqlen_q = cu_seqlen_q.span<int32_t>()};
-    }
-  };
-  static constexpr int64_t kStateSlots = 2;
-
-  RecurrentArrays one_request() {
-    return {.rows = upload({1}), .seqlen_kv = upload({num_tokens_}), .cu_seqlen_q = upload({0, num_tokens_})};
-  }
-
-  double convolution_us(int64_t channels, int kernel, bool silu) {
-    const Tensor x = random({num_tokens_, 1, channels}, info_.dtype, 1.0f),
-                 weight = random({channels, kernel}, DType::kF32, 1.0f),
-                 state = random({kStateSlots, kernel - 1, channels}, info_.dtype, 1.0f),
-                 out = cuda::empty({num_tokens_, channels}, info_.dtype, info_.device);
-    const RecurrentArrays arrays = one_request();
-    const std::array<TensorView, 1> inputs = {x.view()};
-    const kernels::CausalConvArgs args{.inputs = inputs,
-                                       .weight = weight,
-                                       .bias = {},
-                                       .silu = silu,
-                                       .state = state,
-                                       .out = out,
-                                       .batch = arrays.batch()};
-    return time_graph(stream_, kRepeats, [&](int) { kernels::causal_conv(args, stream_); });
-  }
-
-  double gated_delta_us(const GatedDeltaSpec& spec) {
-    const int64_t ratio = spec.num_v_heads / spec.num_k_heads;
-    const Tensor q = random({num_tokens_, spec.num_k_heads, spec.head_dim_k}, info_.dtype, 1.0f),
-                 k = random({num_tokens_, spec.num_k_heads, spec.head_dim_k}, info_.dtype, 1.0f),
-                 v = random({num_tokens_, spec.num_v_heads, spec.head_dim_v}, info_.dtype, 1.0f),
-                 gate = random({num_tokens_, spec.num_v_heads, spec.head_dim_v}, info_.dtype, 1.0f),
-                 alpha = spec.decays_per_channel
-                             ? random({num_tokens_, spec.num_v_heads, spec.head_dim_k}, info_.dtype, 1.0f)
-                             : random({num_tokens_, spec.num_k_heads, ratio}, info_.dtype, 1.0f),
-                 beta = random({num_tokens_, spec.num_k_heads, ratio}, info_.dtype, 1.0f),
-                 a_log = random({spec.num_v_heads}, DType::kF32, 1.0f),
-                 dt_bias = spec.decays_per_channel
-                               ? random({spec.num_v_heads, spec.head_dim_k}, DType::kF32, 1.0f)
-                               : random({spec.num_v_heads}, DType::kF32, 1.0f),
-                 weight = random({spec.head_dim_v}, DType::kF32, 1.0f),
-                 state = random({kStateSlots, spec.num_v_heads, spec.head_dim_v, spec.head_dim_k},
-                                DType::kF32, 1.0f),
-                 out =
-                     cuda::empty({num_tokens_, spec.num_v_heads, spec.head_dim_v}, info_.dtype, info_.device);
-    const int64_t width = kernels::gated_delta_workspace_width(spec.num_v_heads, info_.dtype, info_.device);
-    const Tensor workspace = cuda::empty({num_tokens_, width}, info_.dtype, info_.device);
-    const RecurrentArrays arrays = one_request();
-    const kernels::GatedDeltaArgs args{.q = q,
-                                       .k = k,
-                                       .v = v,
-                                       .alpha = alpha,
-                                       .beta = beta,
-                                       .a_log = a_log,
-                                       .dt_bias = dt_bias,
-                                       .state = state,
-                                       .out = out,
-                                       .batch = arrays.batch(),
-                                       .workspace = width > 0 ? workspace.view() : TensorView{}};
-    const double rule_us = time_graph(stream_, kRepeats, [&](int) {
-      kernels::gated_delta_rule(args, stream_);
-      kernels::gated_norm({.x = out, .weight = weight, .gate = gate}, stream_);
-    });
-    return rule_us + convolution_us(spec.conv_channels(), spec.conv_kernel, /*silu=*/true);
-  }
-
-  double mamba2_us(const Mamba2Spec& spec) {
-    const Tensor x = random({num_tokens_, spec.num_heads, spec.head_dim}, info_.dtype, 1.0f),
-                 b = random({num_tokens_, spec.num_groups, spec.state_dim}, info_.dtype, 1.0f),
-                 c = random({num_tokens_, spec.num_groups, spec.state_dim}, info_.dtype, 1.0f),
-                 dt = random({num_tokens_, spec.num_heads}, info_.dtype, 1.0f),
-                 a_log = random({spec.num_heads}, DType::kF32, 1.0f),
-                 d = random({spec.num_heads}, DType::kF32, 1.0f),
-                 dt_bias = random({spec.num_heads}, DType::kF32, 1.0f),
-                 gate = random({num_tokens_, spec.features()}, info_.dtype, 1.0f),
-                 weight = random({spec.features()}, DType::kF32, 1.0f),
-                 state =
-                     random({kStateSlots, spec.num_heads, spec.head_dim, spec.state_dim}, DType::kF32, 1.0f),
-                 out = cuda::empty({num_tokens_, spec.num_heads, spec.head_dim}, info_.dtype, info_.device);
-    const TensorView features =
-        TensorView::contiguous(out.view().data, info_.dtype, {num_tokens_, spec.features()}, info_.device);
-    const RecurrentArrays arrays = one_request();
-    const kernels::SelectiveScanArgs args{.x = x,
-                                          .b = b,
-                                          .c = c,
-                                          .dt = dt,
-                                          .a_log = a_log,
-                                          .d = d,
-                                          .dt_bias = dt_bias,
-                                          .min_step = spec.min_step,
-                                          .max_step = spec.max_step,
-                                          .state = state,
-                                          .out = out,
-                                          .batch = arrays.batch()};
-    const double scan_us = time_graph(stream_, kRepeats, [&](int) {
-      kernels::selective_scan(args, stream_);
-      kernels::grouped_gated_norm({.x = features,
-                                   .gate = gate,
-                                   .weight = weight,
-                                   .num_groups = spec.num_groups,
-                                   .order = spec.gate_order},
-                                  stream_);
-    });
-    return scan_us + convolution_us(spec.conv_channels(), spec.conv_kernel, /*silu=*/true);
-  }
+  Tensor upload(const std::vector<int32_t>& values) { return upload_input(values, info_.device); }
 
   // Attention over consecutive pages, or over `contiguous` keys in the activations' dtype.
   double layer_attention_us(const AttentionLayer& layer, bool contiguous) {
@@ -313,7 +171,7 @@ class PhaseTimer {
                                  .head_dim_v = layer.head_dim_v},
                                 info_.device);
     plan.plan(args.batch, args.attention_mask, stream_);
-    return time_graph(stream_, kRepeats, [&](int) { kernels::attention(args, plan, stream_); });
+    return time_graph(stream_, kCallsPerGraph, [&](int) { kernels::attention(args, plan, stream_); });
   }
 
   const ModelSpec& spec_;
