@@ -4,7 +4,7 @@ namespace attend::test {
 
 using nlohmann::json;
 
-std::vector<Architecture> architectures() {
+std::vector<GgufArchitecture> architectures() {
   const std::vector<std::pair<std::string, std::string>> gemma_names = {
       {"pre_feedforward_layernorm", "ffn_norm"}, {"post_attention_layernorm", "post_attention_norm"}};
   const std::vector<std::pair<std::string, std::string>> lfm2_names = {

@@ -7,6 +7,6 @@
 
 namespace attend::test {
 
-std::vector<Architecture> architectures();
+std::vector<GgufArchitecture> architectures();
 
 }  // namespace attend::test

@@ -133,11 +133,11 @@ void TypeMix::fill(Values& matrix, size_t index, float mean, std::mt19937& rando
   fill_blocks(matrix, *block, random);
 }
 
-Architecture plain_qwen3() {
+GgufArchitecture plain_qwen3() {
   return {.name = "qwen3", .hf = "Qwen3ForCausalLM", .fields = json::object(), .metadata = {}};
 }
 
-std::string gguf_name(const Architecture& architecture, std::string name) {
+std::string gguf_name(const GgufArchitecture& architecture, std::string name) {
   constexpr std::string_view kLayers = "model.layers.";
   std::string prefix;
   if (name.starts_with(kLayers)) {
@@ -157,7 +157,7 @@ std::string gguf_name(const Architecture& architecture, std::string name) {
   return prefix + name + ending;
 }
 
-json hf_config(const Architecture& architecture) {
+json hf_config(const GgufArchitecture& architecture) {
   json config = {{"architectures", {architecture.hf}},
                  {"vocab_size", 64},
                  {"hidden_size", 256},
@@ -209,7 +209,7 @@ std::map<std::string, Values> random_weights(const json& config, const TypeMix& 
   return weights;
 }
 
-GgufBytes gguf_metadata(const Architecture& architecture, const json& config) {
+GgufBytes gguf_metadata(const GgufArchitecture& architecture, const json& config) {
   GgufBytes file;
   const auto integer = [&](const char* key, const char* field) {
     if (config.contains(field)) file.add(architecture.name + "." + key, config[field].get<uint32_t>());
@@ -232,7 +232,7 @@ GgufBytes gguf_metadata(const Architecture& architecture, const json& config) {
   return file;
 }
 
-void add_tensors(const Architecture& architecture, const json& config,
+void add_tensors(const GgufArchitecture& architecture, const json& config,
                  const std::map<std::string, Values>& weights, GgufBytes& file) {
   std::map<std::string, std::map<int, const Values*>> experts;
   const auto add = [&](const std::string& name, const Values& values, const std::string& bytes,
@@ -278,7 +278,7 @@ Tensor logits(const std::filesystem::path& path) {
   return driver.step(whole);
 }
 
-void expect_equal_logits(const Architecture& architecture, const TypeMix& mix, float tolerance) {
+void expect_equal_logits(const GgufArchitecture& architecture, const TypeMix& mix, float tolerance) {
   SCOPED_TRACE(architecture.name);
   const json config = hf_config(architecture);
   const std::map<std::string, Values> weights = random_weights(config, mix);

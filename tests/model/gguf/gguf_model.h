@@ -54,7 +54,7 @@ struct TypeMix {
 
 using Metadata = std::function<void(GgufBytes& file, const nlohmann::json& config)>;
 
-struct Architecture {
+struct GgufArchitecture {
   std::string name, hf;
   nlohmann::json fields;  // of config.nlohmann::json, next to the common ones
   Metadata metadata;      // next to the common one
@@ -64,22 +64,22 @@ struct Architecture {
 };
 
 // Returns a qwen3 without further fields.
-Architecture plain_qwen3();
+GgufArchitecture plain_qwen3();
 
 // Returns the name in a GGUF file. `name` has no number of an expert.
-std::string gguf_name(const Architecture& architecture, std::string name);
+std::string gguf_name(const GgufArchitecture& architecture, std::string name);
 
-nlohmann::json hf_config(const Architecture& architecture);
+nlohmann::json hf_config(const GgufArchitecture& architecture);
 // Returns the weights of the model, by Hugging Face names.
 std::map<std::string, Values> random_weights(const nlohmann::json& config, const TypeMix& mix);
-GgufBytes gguf_metadata(const Architecture& architecture, const nlohmann::json& config);
-void add_tensors(const Architecture& architecture, const nlohmann::json& config,
+GgufBytes gguf_metadata(const GgufArchitecture& architecture, const nlohmann::json& config);
+void add_tensors(const GgufArchitecture& architecture, const nlohmann::json& config,
                  const std::map<std::string, Values>& weights, GgufBytes& file);
 
 // Returns the logits of a prompt of 40 tokens.
 Tensor logits(const std::filesystem::path& path);
 
 // Expects equal logits of both, up to `tolerance` relative to the largest one.
-void expect_equal_logits(const Architecture& architecture, const TypeMix& mix, float tolerance);
+void expect_equal_logits(const GgufArchitecture& architecture, const TypeMix& mix, float tolerance);
 
 }  // namespace attend::test

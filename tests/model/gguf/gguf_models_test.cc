@@ -10,19 +10,18 @@
 #include "attend/kernels/common/decode_blocks.h"
 #include "tests/model/gguf/gguf_architectures.h"
 
-namespace attend {
+namespace attend::test {
 namespace {
 
 using nlohmann::json;
-using namespace test;
 
 class GgufModels : public testing::TestWithParam<size_t> {
  protected:
-  static Architecture architecture() { return architectures()[GetParam()]; }
+  static GgufArchitecture architecture() { return architectures()[GetParam()]; }
 };
 
 TEST_P(GgufModels, MatchTheFolderWithTheSameWeights) {
-  const Architecture one = architecture();
+  const GgufArchitecture one = architecture();
   // Rows in another order are summed in another order.
   expect_equal_logits(one, {{kF32}}, one.permutes_qk ? 2e-5f : 0.0f);
 }
@@ -101,20 +100,20 @@ TEST(GgufModel, MatchesGptOssWithSeparateGateAndUp) {
   const TempDir dir;
   dir.write("config.json", config.dump());
   std::filesystem::copy_file(golden / "model.safetensors", dir.path() / "model.safetensors");
-  const Architecture gpt_oss{.name = "gpt-oss",
-                             .hf = "GptOssForCausalLM",
-                             .fields = json::object(),
-                             .metadata =
-                                 [](GgufBytes& file, const json& fields) {
-                                   const json& rope = fields["rope_scaling"];
-                                   file.add("gpt-oss.attention.sliding_window", uint32_t{16});
-                                   file.add("gpt-oss.rope.scaling.type", "yarn");
-                                   file.add("gpt-oss.rope.scaling.factor", rope["factor"].get<float>());
-                                   file.add("gpt-oss.rope.scaling.original_context_length", uint32_t{32});
-                                 },
-                             .names = {{"mlp.router", "ffn_gate_inp"},
-                                       {"post_attention_layernorm", "post_attention_norm"},
-                                       {"self_attn.sinks", "attn_sinks.weight"}}};
+  const GgufArchitecture gpt_oss{.name = "gpt-oss",
+                                 .hf = "GptOssForCausalLM",
+                                 .fields = json::object(),
+                                 .metadata =
+                                     [](GgufBytes& file, const json& fields) {
+                                       const json& rope = fields["rope_scaling"];
+                                       file.add("gpt-oss.attention.sliding_window", uint32_t{16});
+                                       file.add("gpt-oss.rope.scaling.type", "yarn");
+                                       file.add("gpt-oss.rope.scaling.factor", rope["factor"].get<float>());
+                                       file.add("gpt-oss.rope.scaling.original_context_length", uint32_t{32});
+                                     },
+                                 .names = {{"mlp.router", "ffn_gate_inp"},
+                                           {"post_attention_layernorm", "post_attention_norm"},
+                                           {"self_attn.sinks", "attn_sinks.weight"}}};
   GgufBytes file = gguf_metadata(gpt_oss, config);
   const auto tensors = open_checkpoint(dir.path())->open_tensors();
   for (const std::string& name : tensors->names()) {
@@ -173,4 +172,4 @@ TEST(GgufModel, ScalesRotaryFrequencies) {
 }
 
 }  // namespace
-}  // namespace attend
+}  // namespace attend::test

@@ -7,18 +7,17 @@
 #include "attend/model/config/model_spec.h"
 #include "tests/model/gguf/gguf_model.h"
 
-namespace attend {
+namespace attend::test {
 namespace {
 
 using nlohmann::json;
-using namespace test;
 
 TEST(GgufModel, RejectsUnknownArchitecturesAndTypes) {
   const TempDir dir;
   expect_error(ErrorCode::kUnsupported, {"general.architecture", "\"mpt\"", "qwen3"}, [&] {
     read_config(dir.write("a.gguf", GgufBytes().add("general.architecture", "mpt").bytes()));
   });
-  const Architecture qwen = plain_qwen3();
+  const GgufArchitecture qwen = plain_qwen3();
   GgufBytes file = gguf_metadata(qwen, hf_config(qwen));
   file.tensor("token_embd.weight", {256, 64}, 16, std::string(64 * 66, '\0'));
   const auto path = dir.write("b.gguf", file.bytes());
@@ -27,7 +26,7 @@ TEST(GgufModel, RejectsUnknownArchitecturesAndTypes) {
 }
 
 TEST(GgufModel, RejectsScalesThatAreNotFinite) {
-  const Architecture qwen = plain_qwen3();
+  const GgufArchitecture qwen = plain_qwen3();
   const json config = hf_config(qwen);
   std::map<std::string, Values> weights = random_weights(config, {{12}});
   Values& q = weights["model.layers.1.self_attn.q_proj.weight"];
@@ -52,7 +51,7 @@ TEST(GgufModel, RejectsAFileWithoutTheEpsilonOfNorms) {
 }
 
 TEST(GgufModel, RejectsMetadataThatTheArchitectureDoesNotUse) {
-  const Architecture qwen = plain_qwen3();
+  const GgufArchitecture qwen = plain_qwen3();
   const json config = hf_config(qwen);
   const TempDir dir;
   const auto expect_rejected = [&](const std::string& key, auto value, const std::string& supported) {
@@ -70,7 +69,7 @@ TEST(GgufModel, RejectsMetadataThatTheArchitectureDoesNotUse) {
 }
 
 TEST(GgufModel, RejectsAShapeThatDiffersFromTheMetadata) {
-  const Architecture qwen = plain_qwen3();
+  const GgufArchitecture qwen = plain_qwen3();
   const json config = hf_config(qwen);
   std::map<std::string, Values> weights = random_weights(config, {{12}});
   Values& q = weights["model.layers.1.self_attn.q_proj.weight"];
@@ -84,4 +83,4 @@ TEST(GgufModel, RejectsAShapeThatDiffersFromTheMetadata) {
 }
 
 }  // namespace
-}  // namespace attend
+}  // namespace attend::test
