@@ -90,6 +90,7 @@ void rope_rows_by_length(const RopeRowsByLengthArgs&, Stream&) { reject("rope_ro
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   reject("gather_rows");
 }
+void clear_first_rows(View<const int32_t>, const TensorView&, Stream&) { reject("clear_first_rows"); }
 void apply_rope_rows(const RopeRowsArgs&, Stream&) { reject("apply_rope_rows"); }
 
 // recurrent

@@ -23,19 +23,6 @@ void gate(const NormGatedLinearArgs& args, Stream& stream) {
   activate(args.gate_up_out, args.out, stream);
 }
 
-void copy_rows(const TensorView& from, const TensorView& to, Stream& stream) {
-  require_matrix("out", to, from.shape[0], from.shape[1], stream);
-  if (stream.device.type == DeviceType::kCuda) {
-    require(to.dtype == from.dtype, "out of ", to.dtype, ": expected ", from.dtype,
-            ", the dtype of the residual");
-    return attend::cuda::copy(from, to, stream);
-  }
-  parallel_for_rows(from.shape[0], from.shape[1], [&](int64_t row) {
-    const View<const float> numbers = from[row].span<const float>();
-    std::ranges::copy(numbers, to[row].as<float>());
-  });
-}
-
 }  // namespace
 
 void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,

@@ -99,8 +99,8 @@ struct NormLinearArgs {
 // and the norms.
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
 
-// out = norm(residual) for all tokens, in the dtype of the residual: hidden states, for embeddings. Without a
-// norm, copies the stream; CPUs only.
+// out = norm(residual) for all tokens, in the dtype of the residual: hidden states. Without a norm, copies
+// the stream. Work that is deferred to the next norm remains so.
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context);
 
 // out = act(gate) * up with [gate | up] = W norm(residual) + b: first half of a gated MLP.

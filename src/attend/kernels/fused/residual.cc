@@ -36,8 +36,11 @@ int64_t Residual::num_partial_squares(int64_t hidden_size, Device device) {
 TensorView ResidualAccess::normalized(Residual& residual, const Norm& norm, Stream& stream) {
   const Residual::Memory& memory = residual.memory_;
   if (norm.weight.empty()) {
-    if (residual.scratch_ == Residual::Scratch::kAddend) add_on_host(memory.scratch, memory.sum);
-    residual.scratch_ = Residual::Scratch::kFree;
+    // A deferred norm remains: its scratch is a copy of the sum, which does not change here.
+    if (residual.scratch_ == Residual::Scratch::kAddend) {
+      add_on_host(memory.scratch, memory.sum);
+      residual.scratch_ = Residual::Scratch::kFree;
+    }
     return memory.sum;
   }
   if (residual.scratch_ == Residual::Scratch::kAddend)

@@ -1,6 +1,9 @@
 #include "attend/kernels/norm_rope/elementwise.h"
 
+#include <algorithm>
+
 #include "attend/base/error.h"
+#include "attend/base/parallel.h"
 #include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/norm_rope/check_rows.h"
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
@@ -199,6 +202,27 @@ void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView
   require_indices(stream, "rows", rows, out.shape[0], x.shape[0], "x");
   if (const OnGpu gpu(stream); gpu) return cuda::gather_rows(x, rows, out, stream);
   cpu::gather_rows(x, rows, out, cpu::detect_isa());
+}
+
+void copy_rows(const TensorView& x, const TensorView& out, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  require(out.dtype == x.dtype, "out of ", out.dtype, ": expected ", x.dtype, ", the dtype of x");
+  if (const OnGpu gpu(stream); gpu) return cuda::gather_rows(x, {}, out, stream);
+  parallel_for_rows(x.shape[0], x.shape[1], [&](int64_t row) {
+    std::ranges::copy(x[row].span<const float>(), out[row].as<float>());
+  });
+}
+
+void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  require(std::ssize(positions) == x.shape[0], "positions of ", positions.size(), " tokens: expected ",
+          x.shape[0]);
+  if (const OnGpu gpu(stream); gpu) return cuda::clear_first_rows(positions, x, stream);
+  for (int64_t row = 0; row < x.shape[0]; ++row)
+    if (positions[static_cast<size_t>(row)] == 0) std::ranges::fill(x[row].span<float>(), 0.0f);
 }
 
 }  // namespace attend::kernels

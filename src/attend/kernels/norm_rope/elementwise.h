@@ -87,6 +87,12 @@ void add_embedding(View<const int32_t> ids, const TensorView& table, const Tenso
 // out[i] = x[rows[i]]: selects the rows of requested logits. x: [num_tokens, hidden].
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
 
+// out = x, of one dtype. x, out: [num_tokens, features], last stride 1.
+void copy_rows(const TensorView& x, const TensorView& out, Stream& stream);
+
+// x[i] = 0 for each token with position 0. positions: [num_tokens], x: [num_tokens, features], last stride 1.
+void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream);
+
 }  // namespace attend::kernels
 
 #pragma GCC visibility pop

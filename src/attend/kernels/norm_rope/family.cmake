@@ -13,6 +13,7 @@ attend_kernels(norm_rope
   ISA
     "cpu/elementwise ElementwiseKernels elementwise_kernels"
   CUDA
+    cuda/clear_first_rows_kernel.cu
     cuda/dynamic_angles_kernel.cu
     cuda/elementwise.cc
     cuda/elementwise_kernels.cu

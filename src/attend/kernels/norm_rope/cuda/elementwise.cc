@@ -264,4 +264,12 @@ void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView
   launch_copy_rows(copy_params(x, rows, out), stream.handle);
 }
 
+void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream) {
+  launch_clear_first_rows({.x = device_rows(x),
+                           .positions = positions.data(),
+                           .num_rows = static_cast<int32_t>(x.shape[0]),
+                           .num_columns = static_cast<int32_t>(x.shape[1])},
+                          stream.handle);
+}
+
 }  // namespace attend::kernels::cuda

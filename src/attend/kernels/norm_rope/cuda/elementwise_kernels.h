@@ -85,6 +85,14 @@ struct ScaleParams {
 };
 void launch_scale(const ScaleParams& params, void* stream);
 
+// x = 0 in rows with position 0.
+struct ClearFirstRowsParams {
+  DeviceRows x;
+  const int32_t* positions;  // [num_rows]
+  int32_t num_rows, num_columns;
+};
+void launch_clear_first_rows(const ClearFirstRowsParams& params, void* stream);
+
 // x = cap tanh(x / cap).
 struct SoftCapParams {
   DeviceRows x;
