@@ -18,7 +18,7 @@ class Executor {
   // Queues one step. The results are valid until the next launch.
   virtual ExecutorOutput launch(const ExecutorBatch& batch) = 0;
   // Queues the logits of other tokens of the last step, which must not be a decode step: f32 [num_tokens,
-  // vocab_size] for at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
+  // head_size()] for at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
   virtual TensorView compute_logits(int first_token, int num_tokens) = 0;
 
   // Stream of the device that holds the results.

@@ -8,6 +8,7 @@
 #include "attend/attention/forward_batch.h"
 #include "attend/base/ids.h"
 #include "attend/kernels/sampling/sampling.h"
+#include "attend/model/config/draft_spec.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
@@ -58,6 +59,14 @@ struct LateTokenIds {
   TensorView ids;  // int32 [count], in memory that the device reads
 };
 
+// Hidden states that a draft reads for its tokens from `first_token` on: rows of a target's or its own
+// ExecutorOutput::hidden_states, or copies of them. They are copied when the stream executes this step, so an
+// earlier step on the stream may compute them. Those of a target on another stream must be complete.
+struct HiddenRows {
+  int first_token;
+  TensorView rows;  // [count, width], contiguous, in memory that the device reads
+};
+
 struct ExecutorBatch {
   ForwardMode mode = ForwardMode::kIdle;
   std::vector<ExecutorRequest> requests;
@@ -70,6 +79,10 @@ struct ExecutorBatch {
   SharedPrefix shared;         // decode steps
   bool prefix_ready = false;   // ForwardBatch::prefix_ready
   bool hidden_states = false;  // also returns the hidden states of all tokens
+  // Drafts: hidden states of all tokens, ModelInput::hidden_states. Without any, those of the executor's
+  // hidden_inputs() are read.
+  std::vector<HiddenRows> hidden_rows;
+  HiddenSource hidden_source = HiddenSource::kTarget;
 
   int num_tokens() const { return static_cast<int>(token_ids.size()); }
   // New tokens of requests with drafts.
@@ -83,10 +96,10 @@ struct ExecutorBatch {
 // Results of a step, on the executor's stream. Valid until the next launch.
 struct ExecutorOutput {
   std::chrono::steady_clock::time_point launched;  // when the step's arrays were filled
-  TensorView logits;  // f32 [rows of logits, vocab_size]: one row per rule, then padding rows
+  TensorView logits;  // f32 [rows of logits, head_size()]: one row per rule, then padding rows
   View<const kernels::SamplingRule> rules;  // [rows of logits] on the device
-                                            // [num_tokens, hidden_size] in the activations' dtype, after the
-                                            // final norm; empty unless ExecutorBatch::hidden_states is set.
+  // [num_tokens, width] in the activations' dtype: the hidden states of ExecutorConfig::hidden_states. Empty
+  // unless ExecutorBatch::hidden_states is set. Steps have the same address.
   TensorView hidden_states;
 };
 

@@ -1,6 +1,8 @@
 // ExecutorConfig: one model on one rank, with every size resolved.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -21,11 +23,21 @@ struct ExecutorConfig {
   CacheStorageConfig storage;
   // false: batches have no ForwardBatch::prefix, so latent attention is absorbed in every step.
   bool has_prefix_info = true;
-  bool logits = true;          // batches may have rows of logits
-  bool hidden_states = false;  // batches may request hidden states
+  bool logits = true;  // batches may have rows of logits
+  // Batches may request hidden states: the residual stream before these layers, as in HiddenOutput, or the
+  // stream after the final norm. GPUs: graphs write them in each step.
+  bool hidden_states = false;
+  std::vector<int> hidden_layers = {};
   // GPUs: batch sizes that decode steps are padded to, in ascending order, at most limits.max_reqs. Empty:
   // decode steps are not padded.
   std::vector<int> decode_sizes;
+
+  // Features of a row of hidden states.
+  int64_t hidden_width() const { return std::max<int64_t>(1, std::ssize(hidden_layers)) * model.hidden_size; }
+  // Features of the widest row of hidden states that a draft reads; 0: the model is not a draft.
+  int64_t hidden_input_width() const {
+    return model.draft ? std::max(model.draft->target_width(), model.hidden_size) : 0;
+  }
 };
 
 }  // namespace attend

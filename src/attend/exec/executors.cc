@@ -13,7 +13,8 @@ Executors::Executors(std::vector<std::unique_ptr<ModelExecutor>> executors)
 }
 
 void Executors::load(const LoadProgress& progress) {
-  for (const auto& executor : executors_) executor->load(progress);
+  for (const auto& executor : executors_)
+    executor->load(progress, executor == executors_.front() ? nullptr : &executors_.front()->model());
 }
 
 void Executors::record_graphs(const GraphProgress& progress) {

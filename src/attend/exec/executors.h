@@ -22,8 +22,8 @@ class Executors {
   // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
   Executor& target() { return *executors_.front(); }
 
-  // Loads the executors in order; `progress` counts the bytes of each. Throws the errors of
-  // ModelExecutor::load.
+  // Loads the executors in order, drafts with the target's vocabulary; `progress` counts the bytes of each.
+  // Throws the errors of ModelExecutor::load.
   void load(const LoadProgress& progress = {});
   // Records the CUDA graphs of executors that have decode sizes, in order. Call after load().
   void record_graphs(const GraphProgress& progress = {});

@@ -8,6 +8,7 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/attention/attention_batch.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/model/loadable_model.h"
 
 namespace attend {
@@ -40,7 +41,7 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
 
 ModelExecutor::~ModelExecutor() = default;
 
-void ModelExecutor::load(const LoadProgress& progress) {
+void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
   std::shared_ptr<const CheckpointTensors> tensors;
   if (weights_)
     tensors = weights_->take();
@@ -48,16 +49,22 @@ void ModelExecutor::load(const LoadProgress& progress) {
     tensors = config_.checkpoint->open_tensors();
   weights_.reset();
   model_ = load_model(std::move(tensors), config_.model, progress, config_.placement);
+  if (spec().draft) {
+    ensure(target != nullptr, "a draft without the model of its target");
+    model_->share_vocab(target->vocab());
+    hidden_inputs_ = Tensor::empty({limits().max_tokens * config_.hidden_input_width()},
+                                   config_.placement.dtype, device());
+  }
   model_->prepare(limits());
   arrays_.emplace(limits(), tables_.rows, storage_->request_table(), storage_->columns(),
                   config_.has_prefix_info);
   if (storage_->states().pool != nullptr && limits().max_draft_tokens > 0)
     replay_arrays_.emplace(limits(), device());
   if (config_.logits)
-    logits_ = Tensor::empty({limits().max_logit_rows(), spec().vocab_size}, DType::kF32, device());
+    logits_ = Tensor::empty({limits().max_logit_rows(), spec().head_size()}, DType::kF32, device());
   if (config_.hidden_states)
     hidden_states_ =
-        Tensor::empty({limits().max_tokens, spec().hidden_size}, config_.placement.dtype, device());
+        Tensor::empty({limits().max_tokens, config_.hidden_width()}, config_.placement.dtype, device());
   first_pages_.reset();
 }
 
@@ -72,7 +79,8 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
     if (built != step.size) arrays_->build(padding, stream_, step.size);
     built = step.size;
     arrays_->set_max_seqlen_kv(kernels::kShortRequestMaxKeys + (step.short_requests ? 0 : 1));
-    queue_model();
+    // Decode steps of a draft follow its own predictions.
+    queue_model(config_.hidden_states, HiddenSource::kDraft);
   };
   const auto plan_depends_on_kv_len = [&](int size) { return attention_->plan_depends_on_kv_len(size); };
   graphs_.record(stream_, plan_depends_on_kv_len, queue, progress);
@@ -112,10 +120,12 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   const TraceSpan span(trace_, "forward");
   // These two calls are not part of the graph: their copies differ in each step, and most steps have none.
   queue_late_token_ids(batch);
+  queue_hidden_rows(batch);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
-  if (batch.hidden_states || !graphs_.launch({size, short_requests}, stream_)) queue_model();
-  if (batch.hidden_states) model_->hidden(output.hidden_states, stream_);
+  const bool in_graph = !spec().draft || batch.hidden_source == HiddenSource::kDraft;
+  if (!in_graph || !graphs_.launch({size, short_requests}, stream_))
+    queue_model(batch.hidden_states, batch.hidden_source);
   return output;
 }
 
@@ -131,7 +141,25 @@ void ModelExecutor::queue_late_token_ids(const ExecutorBatch& batch) {
   }
 }
 
-void ModelExecutor::queue_model() {
+TensorView ModelExecutor::hidden_inputs(HiddenSource source) const {
+  const int64_t width = source == HiddenSource::kTarget ? spec().draft->target_width() : spec().hidden_size;
+  const int64_t max_tokens = limits().max_tokens;
+  return hidden_inputs_.view().slice(0, 0, max_tokens * width).reshape({max_tokens, width});
+}
+
+void ModelExecutor::queue_hidden_rows(const ExecutorBatch& batch) {
+  ensure(batch.hidden_rows.empty() || spec().draft.has_value(), "hidden states for ", spec().architecture,
+         ", which reads none");
+  for (const HiddenRows& hidden : batch.hidden_rows) {
+    const TensorView to = hidden_inputs(batch.hidden_source)
+                              .slice(0, hidden.first_token, hidden.first_token + hidden.rows.shape[0]);
+    require(hidden.rows.dtype == to.dtype && hidden.rows.rank == 2 && hidden.rows.shape[1] == to.shape[1],
+            "hidden_rows ", hidden.rows, ": expected ", to.dtype, "[", to.shape[0], ", ", to.shape[1], "]");
+    kernels::copy_rows(hidden.rows, to, stream_);
+  }
+}
+
+void ModelExecutor::queue_model(bool hidden_states, HiddenSource source) {
   const ForwardBatch& batch = arrays_->batch();
   storage_->write_new_slots({.rows = raw(batch.request_rows),
                              .cu_seqlen_q = batch.cu_seqlen_q,
@@ -149,6 +177,13 @@ void ModelExecutor::queue_model() {
   input.state_rows = states.rows;
   input.verified_tokens = states.verified_tokens.first(
       states.verified_tokens.empty() ? 0 : static_cast<size_t>(num_verified_tokens_));
+  if (spec().draft) {
+    input.hidden_states = hidden_inputs(source).slice(0, 0, batch.num_tokens);
+    input.hidden_source = source;
+  }
+  if (hidden_states)
+    input.hidden = {.before_layers = config_.hidden_layers,
+                    .out = hidden_states_.view().slice(0, 0, batch.num_tokens)};
   model_->forward(input, batch, *attention_, logits, stream_);
 }
 

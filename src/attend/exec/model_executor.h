@@ -37,8 +37,9 @@ class ModelExecutor final : public Executor {
   ModelExecutor& operator=(const ModelExecutor&) = delete;
 
   // Reads the weights and allocates activations, step arrays and results. Call before the first launch().
-  // Throws the errors of load_model.
-  void load(const LoadProgress& progress = {});
+  // `target`: loaded model with the vocabulary of a draft, which must outlive this executor; null for others.
+  // Throws the errors of load_model and Model::share_vocab.
+  void load(const LoadProgress& progress = {}, const Model* target = nullptr);
   // GPUs: records a graph for every decode size; later decode steps replay it. Call after load().
   void record_graphs(const GraphProgress& progress = {});
 
@@ -50,6 +51,10 @@ class ModelExecutor final : public Executor {
   const BatchLimits& limits() const override { return config_.backend.limits; }
   const ModelSpec& spec() const override { return config_.model; }
   KvPool& kv_pool() { return storage_->kv_pool(); }
+  // Drafts: memory of the hidden states that a step reads, [max_tokens, width], for kernels that write them
+  // on the device in place of ExecutorBatch::hidden_rows. `source`: determines the width; both share the
+  // memory.
+  TensorView hidden_inputs(HiddenSource source) const;
   const Model& model() const { return *model_; }  // after load()
   int num_kv_layers() const { return static_cast<int>(config_.backend.model.layers.size()); }
   // Batch sizes that decode steps are padded to, in ascending order.
@@ -59,8 +64,9 @@ class ModelExecutor final : public Executor {
 
  private:
   // Computes logits and hidden states from the step's arrays: kernel launches only. Graphs record this.
-  void queue_model();
+  void queue_model(bool hidden_states, HiddenSource source);
   void queue_late_token_ids(const ExecutorBatch& batch);
+  void queue_hidden_rows(const ExecutorBatch& batch);
   // Steps recurrent states through the accepted tokens of the last launch.
   void queue_replay(const VerifiedStates& verified);
 
@@ -80,7 +86,8 @@ class ModelExecutor final : public Executor {
   int num_verified_tokens_ = 0;                // of the last launch
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
-  Tensor hidden_states_;  // [max_tokens, hidden_size]; empty unless batches may request hidden states
+  Tensor hidden_states_;  // [max_tokens, hidden_width()]; empty unless batches may request hidden states
+  Tensor hidden_inputs_;  // [max_tokens * hidden_input_width()]; drafts
   Tensor
       token_indices_;  // int32 [max_tokens] on the device: 0, 1, ...; allocated by the first compute_logits()
 };

@@ -19,6 +19,7 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       has_lm_head_(has_lm_head),
       embedding_norm_{.weight = {}, .bias = {}, .eps = spec.norm_eps},
       final_norm_{.weight = {}, .eps = spec.norm_eps} {
+  if (spec_.draft) draft_input_.emplace(spec_, names_);
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const LayerIndices indices{.cache = spec_.cache_layer(i), .state = spec_.state_layer(i)};
@@ -36,7 +37,9 @@ void DecoderModel::add(int layer, std::unique_ptr<Module> module) {
 std::vector<WeightSlot> DecoderModel::weight_slots() {
   std::vector<WeightSlot> slots;
   SlotWriter top("", slots, spec_.zero_centered_norms);
-  top.matrix(names_.embedding, spec_.vocab_size, spec_.hidden_size, WeightUse::kTable, embedding_);
+  if (has_own_embedding())
+    top.matrix(names_.embedding, spec_.vocab_size, spec_.hidden_size, WeightUse::kTable, embedding_);
+  if (draft_input_) draft_input_->add_slots(top);
   if (const auto& learned = spec_.learned_positions) {
     top.matrix(names_.positions, learned->num_rows, spec_.hidden_size, WeightUse::kTable, positions_);
     top.matrix(names_.token_types, learned->num_token_types, spec_.hidden_size, WeightUse::kTable,
@@ -44,21 +47,43 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
     top.layer_norm(names_.embedding_norm, spec_.hidden_size, embedding_norm_);
   }
   for (size_t i = 0; i < modules_.size(); ++i) {
-    SlotWriter layer(std::string(names_.layers) + "." + std::to_string(module_layers_[i]) + ".", slots,
-                     spec_.zero_centered_norms);
+    SlotWriter layer(layer_prefix(module_layers_[i], spec_, names_), slots, spec_.zero_centered_norms);
     modules_[i]->add_slots(layer);
   }
   // The head is linear, so the final norm's weights are scaled instead of the logits.
   if (spec_.final_norm)
-    top.norm(names_.final_norm, spec_.hidden_size, final_norm_.weight, spec_.final_logit_scale);
+    top.norm(draft_weight_name(names_.final_norm, spec_, names_), spec_.hidden_size, final_norm_.weight,
+             spec_.final_logit_scale);
   if (has_lm_head_)
-    top.matrix(names_.lm_head, spec_.vocab_size, spec_.hidden_size, WeightUse::kHead, head_.weight);
+    top.matrix(names_.lm_head, spec_.head_size(), spec_.hidden_size, WeightUse::kHead, head_.weight);
   return slots;
 }
 
 void DecoderModel::adopt(LoadedWeights weights) {
   weights_ = std::move(weights);
-  if (!has_lm_head_) head_.weight = embedding_;
+  if (!has_lm_head_ && !spec_.draft) head_.weight = embedding_;
+}
+
+VocabWeights DecoderModel::vocab() const { return {.embedding = embedding_, .head = head_}; }
+
+void DecoderModel::share_vocab(const VocabWeights& target) {
+  if (!spec_.draft) return;
+  const auto check = [&](std::string_view name, const Weight& weight, int64_t rows) {
+    require(weight.out_features() == rows && weight.in_features() == spec_.hidden_size, "the target's ", name,
+            " [", weight.out_features(), ", ", weight.in_features(), "]: ", spec_.architecture,
+            " without its own one expects [", rows, ", ", spec_.hidden_size, "]");
+  };
+  if (!has_own_embedding()) {
+    check("embedding", target.embedding, spec_.vocab_size);
+    embedding_ = target.embedding;
+  }
+  if (has_lm_head_) return;
+  if (spec_.tie_word_embeddings && !spec_.draft->shares_vocab) {
+    head_.weight = embedding_;
+    return;
+  }
+  check("head", target.head.weight, spec_.head_size());
+  head_ = target.head;
 }
 
 void DecoderModel::check_weights() const {
@@ -80,7 +105,11 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
           kernels::Residual::num_partial_squares(spec_.hidden_size, placement_.device), sizeof(float)),
       .scratch = 0.0,
       .workspace = 0.0,
-      .kept = 0.0};
+      .kept = 0.0,
+      .draft = 0.0};
+  if (draft_input_)
+    for (const int64_t width : draft_input_->memory_widths())
+      sizes.draft += padded_bytes(width, element_bytes);
   for (const auto& module : modules_) {
     sizes.kept += static_cast<double>(Arena::padded_bytes(
         static_cast<size_t>(limits.max_verified_tokens() * module->kept_width()) * element_bytes));
@@ -123,6 +152,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
       partial_squares > 0)
     stream_memory_.partial_squares = arena_->allocate({limits.max_tokens, partial_squares}, DType::kF32);
   scratch_ = memory(bytes.scratch);
+  if (draft_input_) draft_memory_ = memory(bytes.draft);
   workspace_ = {};
   if (bytes.workspace > 0.0) {
     const TensorView workspace = memory(bytes.workspace);
@@ -160,6 +190,13 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) con
           "token_types: ", input.token_types.size(), " for a batch of ", batch.num_tokens, " tokens");
   require(input.states != nullptr || !spec_.has_states(), "states: expected the states of ",
           spec_.architecture, ", which has recurrent layers");
+  ensure(!spec_.draft || !head_.weight.data.empty(), "forward() of a draft before share_vocab()");
+  const auto num_outputs = std::max<int64_t>(1, std::ssize(input.hidden.before_layers));
+  require(input.hidden.out.empty() ? input.hidden.before_layers.empty()
+                                   : input.hidden.out.shape[0] == batch.num_tokens &&
+                                         input.hidden.out.shape[1] == num_outputs * spec_.hidden_size,
+          "hidden.out ", input.hidden.out, ": expected [", batch.num_tokens, ", ",
+          num_outputs * spec_.hidden_size, "]");
   require(std::ssize(input.logit_rows) <= batch.num_tokens, "logit_rows: ", input.logit_rows.size(),
           " for a batch of ", batch.num_tokens, " tokens");
 }
@@ -187,6 +224,11 @@ void DecoderModel::embed(const ModelInput& input, View<const int32_t> positions,
   kernels::layer_norm(out, embedding_norm_.weight, embedding_norm_.bias, embedding_norm_.eps, out, stream);
 }
 
+void DecoderModel::write_stream(const HiddenOutput& output, size_t index, const kernels::OpContext& context) {
+  const int64_t begin = static_cast<int64_t>(index) * spec_.hidden_size;
+  kernels::read(*residual_, {}, output.out.slice(1, begin, begin + spec_.hidden_size), context);
+}
+
 void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                            const TensorView& logits, Stream& stream) {
   check(input, batch);
@@ -195,8 +237,18 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   Scratch scratch(scratch_, batch.num_tokens, limits_.max_tokens, placement_.dtype);
   for (size_t i = 0; i < ropes_.size(); ++i) rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream);
 
-  embed(input, batch.positions, residual.sum(), stream);
   const kernels::OpContext operations = context(stream);
+  TensorView joined;
+  if (draft_input_) {
+    Scratch memory(draft_memory_, batch.num_tokens, limits_.max_tokens, placement_.dtype);
+    joined = draft_input_->forward({.token_ids = input.token_ids,
+                                    .positions = batch.positions,
+                                    .hidden_states = input.hidden_states,
+                                    .source = input.hidden_source},
+                                   embedding_, memory, residual, operations);
+  } else {
+    embed(input, batch.positions, residual.sum(), stream);
+  }
   ModuleStep step{.residual = residual,
                   .batch = batch,
                   .attention = attention,
@@ -210,13 +262,22 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
                                 .load_slots = input.state_load_slots,
                                 .save_slots = input.state_save_slots,
                                 .batch_invariant = placement_.batch_invariant},
-                  .verified_tokens = input.verified_tokens};
+                  .verified_tokens = input.verified_tokens,
+                  .kept = {},
+                  .joined = joined};
+  const HiddenOutput& hidden = input.hidden;
+  size_t num_read = 0;
   for (size_t i = 0; i < modules_.size(); ++i) {
+    while (num_read < hidden.before_layers.size() && hidden.before_layers[num_read] <= module_layers_[i])
+      write_stream(hidden, num_read++, operations);
     residual.expect(i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_);
     scratch.reset();
     step.kept = kept_[i];
     modules_[i]->forward(step);
   }
+  while (num_read < hidden.before_layers.size()) write_stream(hidden, num_read++, operations);
+  if (hidden.before_layers.empty() && !hidden.out.empty())
+    kernels::read(residual, final_norm_, hidden.out, operations);
   if (!input.logit_rows.empty()) head(input.logit_rows, logits, stream);
 }
 
@@ -241,17 +302,12 @@ void DecoderModel::replay(const StateReplay& replay, Stream& stream) {
 void DecoderModel::head(View<const int32_t> rows, const TensorView& logits, Stream& stream) {
   ensure(residual_.has_value(), "head() of a model before forward()");
   require(logits.dtype == DType::kF32 && logits.rank == 2 && logits.shape[0] == std::ssize(rows) &&
-              logits.shape[1] == spec_.vocab_size,
-          "logits ", logits, ": expected float32[", rows.size(), ", ", spec_.vocab_size, "]");
+              logits.shape[1] == spec_.head_size(),
+          "logits ", logits, ": expected float32[", rows.size(), ", ", spec_.head_size(), "]");
   kernels::head(
       *residual_,
       {.norm = final_norm_, .linear = head_, .rows = rows, .logit_cap = spec_.final_logit_cap, .out = logits},
       context(stream));
-}
-
-void DecoderModel::hidden(const TensorView& out, Stream& stream) {
-  ensure(residual_.has_value(), "hidden() of a model before forward()");
-  kernels::read(*residual_, final_norm_, out, context(stream));
 }
 
 }  // namespace attend

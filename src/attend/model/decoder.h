@@ -1,6 +1,7 @@
 // DecoderModel: the model of a ModelSpec.
 //
 //   residual = embedding[ids], scaled; with learned positions norm(embedding[ids] + positions[p] + types[t])
+//   of drafts: residual = DraftInput of embedding[ids] and hidden states
 //   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
 //   logits = norm(residual)[rows] Whead, capped
 //
@@ -14,6 +15,7 @@
 
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
+#include "attend/model/modules/draft_input.h"
 #include "attend/model/modules/module.h"
 #include "attend/tensor/arena.h"
 
@@ -30,13 +32,19 @@ class DecoderModel : public LoadableModel {
                const TensorView& logits, Stream& stream) override;
   void head(View<const int32_t> rows, const TensorView& logits, Stream& stream) override;
   void replay(const StateReplay& replay, Stream& stream) override;
-  void hidden(const TensorView& out, Stream& stream) override;
+  VocabWeights vocab() const override;
+  void share_vocab(const VocabWeights& target) override;
+  View<const int32_t> head_tokens() const override {
+    if (head_tokens_.view().empty()) return {};
+    return head_tokens_.span<const int32_t>();
+  }
   void check_weights() const override;
   size_t weight_bytes() const override { return weights_.num_bytes; }
   size_t expert_bytes() const override { return weights_.expert_bytes; }
 
   std::vector<WeightSlot> weight_slots() override;
   void adopt(LoadedWeights weights) override;
+  void set_head_tokens(Tensor tokens) override { head_tokens_ = std::move(tokens); }
   double prepared_bytes(const BatchLimits& limits) override;
 
  private:
@@ -46,15 +54,19 @@ class DecoderModel : public LoadableModel {
     double partial_squares;
     double scratch;  // largest of all modules
     double workspace;
-    double kept;  // inputs of all recurrent layers for verified tokens
+    double kept;   // inputs of all recurrent layers for verified tokens
+    double draft;  // memory of the draft's input
 
-    double sum() const { return 3.0 * stream + partial_squares + scratch + workspace + kept; }
+    double sum() const { return 3.0 * stream + partial_squares + scratch + workspace + kept + draft; }
   };
   Sizes sizes(const BatchLimits& limits);
   int num_positions(const BatchLimits& limits) const;
   void embed(const ModelInput& input, View<const int32_t> positions, const TensorView& out,
              Stream& stream) const;
   void add(int layer, std::unique_ptr<Module> module);
+  bool has_own_embedding() const { return !spec_.draft || spec_.draft->own_embedding; }
+  // Writes the residual stream before layer output.before_layers[index].
+  void write_stream(const HiddenOutput& output, size_t index, const kernels::OpContext& context);
   void check(const ModelInput& input, const ForwardBatch& batch) const;
   kernels::OpContext context(Stream& stream) const;
 
@@ -65,17 +77,19 @@ class DecoderModel : public LoadableModel {
 
   Weight embedding_, positions_, token_types_;
   kernels::LayerNorm embedding_norm_;
+  std::optional<DraftInput> draft_input_;
   std::vector<std::unique_ptr<Module>> modules_;  // mixer and MLP of each layer, in layer order
   std::vector<int> module_layers_;                // layer of each module
   kernels::Norm final_norm_;
   Linear head_;
+  Tensor head_tokens_;  // int32 [head_size]; empty: row i of the head is token i
   LoadedWeights weights_;
 
   BatchLimits limits_;
   std::optional<Arena> arena_;
   kernels::Residual::Memory stream_memory_;
   std::optional<kernels::Residual> residual_;  // stream of the last forward()
-  TensorView scratch_;
+  TensorView scratch_, draft_memory_;
   std::vector<TensorView> kept_;  // of each module: ModuleStep::kept
   View<std::byte> workspace_;
   std::vector<RopeTable> ropes_;

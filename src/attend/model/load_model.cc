@@ -3,10 +3,12 @@
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
+#include "attend/model/modules/draft_input.h"
 #include "attend/model/weights/check_tensors.h"
 #include "attend/model/weights/kv_scales.h"
 #include "attend/model/weights/load_weights.h"
 #include "attend/model/weights/quantized/quantized_tensor.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -28,6 +30,47 @@ LoadedWeights load_weights(std::span<const WeightSlot> slots, const Quantization
 
 }  // namespace
 
+namespace {
+
+// Returns the token of each row of a draft's head from the stored offsets; without files, the first tokens.
+// Empty if the files have no offsets and the head has all tokens.
+Tensor read_head_tokens(const CheckpointTensors* files, const ModelSpec& spec, std::string_view name) {
+  const int64_t size = spec.head_size();
+  const bool has_offsets = files != nullptr && !name.empty() && files->contains(name);
+  if (!has_offsets && size == spec.vocab_size) return {};
+  if (files != nullptr && !has_offsets)
+    fail(ErrorCode::kNotFound, files->path().string(), ": weights: no tensor \"", name,
+         "\": ", spec.architecture, " with draft_vocab_size ", size,
+         " needs the token of each row of its head");
+  Tensor tokens = Tensor::zeros({size}, DType::kI32);
+  const Tensor offsets = has_offsets ? files->tensor(name) : Tensor();
+  if (has_offsets &&
+      (offsets.dtype() != DType::kI64 || offsets.view().rank != 1 || offsets.view().shape[0] != size))
+    fail(ErrorCode::kCorruptFile, files->where(name), ": ", offsets.view(), ": expected int64[", size, "]");
+  for (int64_t i = 0; i < size; ++i) {
+    const int64_t offset = has_offsets ? offsets.span<const int64_t>()[static_cast<size_t>(i)] : 0;
+    if (offset < -i || offset >= spec.vocab_size - i)
+      fail(ErrorCode::kCorruptFile, files->where(name), ": offset ", offset, " of row ", i,
+           ": expected a token below vocab_size ", spec.vocab_size);
+    tokens.span<int32_t>()[static_cast<size_t>(i)] = static_cast<int32_t>(i + offset);
+  }
+  return tokens;
+}
+
+// Checks files against the slots before weights are read.
+void check_tensors(std::span<const WeightSlot> slots, WeightPrefixes prefixes, const CheckpointTensors& files,
+                   const ModelSpec& spec, const ModelArchitecture& architecture) {
+  if (spec.draft) {
+    const std::string layer = layer_prefix(0, spec, architecture.names);
+    return check_draft_tensors(slots, files, spec, stored_name(layer, prefixes));
+  }
+  check_unused_tensors(slots, files, spec,
+                       stored_name(std::string(architecture.names.layers) + ".", prefixes),
+                       architecture.predicts_more_tokens);
+}
+
+}  // namespace
+
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement) {
   return make_model(spec, placement, !spec.tie_word_embeddings)->prepared_bytes(limits);
 }
@@ -43,11 +86,12 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
                                   const LoadProgress& progress, const ModelPlacement& placement) {
   if (placement.device.type == DeviceType::kCuda) require_gpu_weights(spec.quantization);
   auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
-  if (files) {
-    const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-    check_unused_tensors(slots, *files, spec,
-                         stored_name(std::string(architecture.names.layers) + ".", prefixes),
-                         architecture.predicts_more_tokens);
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  if (files) check_tensors(slots, prefixes, *files, spec, architecture);
+  if (spec.draft) {
+    const Tensor tokens = read_head_tokens(files.get(), spec, architecture.names.draft_tokens);
+    const bool on_gpu = placement.device.type == DeviceType::kCuda && !tokens.view().empty();
+    model->set_head_tokens(on_gpu ? cuda::copy_to(tokens, placement.device) : tokens);
   }
   if (!files) quantize_dummy_tensors(slots, spec.quantization);
   const DType dummy_dtype = placement.device.type == DeviceType::kCuda ? placement.dtype : spec.dtype;

@@ -18,6 +18,8 @@ class LoadableModel : public Model {
   virtual std::vector<WeightSlot> weight_slots() = 0;
   // Stores the memory of the weights, after all slots are set.
   virtual void adopt(LoadedWeights weights) = 0;
+  // Sets head_tokens(), in memory of the model's device.
+  virtual void set_head_tokens(Tensor tokens) = 0;
   // Bytes that prepare() allocates. A double, since it may not fit a size_t.
   virtual double prepared_bytes(const BatchLimits& limits) = 0;
 };

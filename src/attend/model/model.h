@@ -21,6 +21,16 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+// Hidden states that forward() writes in addition to logits.
+struct HiddenOutput {
+  // Layers before which the residual stream is read, without a norm, ascending; ModelSpec::num_layers():
+  // after the last layer. Values of several layers are adjacent in a row. Empty: the stream after the final
+  // norm.
+  View<const int> before_layers = {};
+  // [num_tokens, hidden_size * max(1, before_layers.size())] in the dtype of activations; empty: no output.
+  TensorView out = {};
+};
+
 // Inputs of one step in addition to its ForwardBatch. Arrays are on the device.
 struct ModelInput {
   View<const int32_t> token_ids;  // [num_tokens]; checked against the vocabulary by the caller
@@ -39,6 +49,11 @@ struct ModelInput {
   View<const int32_t> state_rows = {};
   // Tokens of requests with drafts, ascending. Their inputs of recurrent layers are kept for replay().
   View<const int32_t> verified_tokens = {};
+  // Drafts (ModelSpec::draft): a hidden state per token, [num_tokens, width] in the dtype of activations. Its
+  // width is that of `hidden_source`: DraftSpec::target_width() or the draft's hidden_size.
+  TensorView hidden_states = {};
+  HiddenSource hidden_source = HiddenSource::kTarget;
+  HiddenOutput hidden = {};
 };
 
 // Steps of recurrent states through the tokens of ModelInput::verified_tokens, in their order. Rejected ones
@@ -49,6 +64,12 @@ struct StateReplay {
   int num_tokens = 0;
 };
 
+// Table and head of a model. Their memory belongs to the model.
+struct VocabWeights {
+  Weight embedding;
+  Linear head;
+};
+
 // Used by one thread. forward() allocates nothing: activations are in memory that prepare() allocates.
 class Model {
  public:
@@ -56,17 +77,21 @@ class Model {
   virtual const ModelSpec& spec() const = 0;
   // Allocates the activations for these limits. Required before the first forward().
   virtual void prepare(const BatchLimits& limits) = 0;
-  // logits: f32 [logit_rows.size(), vocab_size].
+  // logits: f32 [logit_rows.size(), head_size()].
   virtual void forward(const ModelInput& input, const ForwardBatch& batch, AttentionBackend& attention,
                        const TensorView& logits, Stream& stream) = 0;
   // Computes logits of further tokens of the last forward(), which must not be a graph replay. `rows`:
-  // ascending tokens, on the device. logits: f32 [rows.size(), vocab_size].
+  // ascending tokens, on the device. logits: f32 [rows.size(), head_size()].
   virtual void head(View<const int32_t> rows, const TensorView& logits, Stream& stream) = 0;
   // Updates the recurrent states after the verification of the last forward() with verified_tokens.
   virtual void replay(const StateReplay& replay, Stream& stream) = 0;
-  // Writes the hidden states of all tokens of the last forward(), after the final norm, in the dtype of
-  // activations: [num_tokens, hidden_size].
-  virtual void hidden(const TensorView& out, Stream& stream) = 0;
+  virtual VocabWeights vocab() const = 0;
+  // Drafts: uses the target's table and head, unless the draft's files have their own. Required before the
+  // first forward(). `target` must outlive this model. Throws Error(kInvalidArgument) for other shapes.
+  virtual void share_vocab(const VocabWeights& target) = 0;
+  // Drafts whose head has some of the tokens only: [head_size()] on the device, token of each logit. Empty:
+  // logit i belongs to token i.
+  virtual View<const int32_t> head_tokens() const = 0;
   // Throws Error(kCorruptFile) if a mapped weights file was modified after it was opened. Results since then
   // may be wrong.
   virtual void check_weights() const = 0;

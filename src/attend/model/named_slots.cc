@@ -51,15 +51,31 @@ std::string head_name(const ModelSpec& spec, const CheckpointTensors& files) {
   return embedding.substr(0, embedding.size() - std::string_view(".weight").size());
 }
 
+namespace {
+
+// Returns whether the files, or dummy weights, have a head. If the files have one, it is used even if the
+// config ties embeddings, as in transformers.
+bool has_own_head(const ModelSpec& spec, const CheckpointTensors* files, const std::string& head) {
+  const bool in_files = files != nullptr && has_weight(*files, head);
+  if (!spec.draft) return in_files || !spec.tie_word_embeddings;
+  return !spec.draft->shares_vocab && (in_files || spec.draft->head_size > 0);
+}
+
+}  // namespace
+
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
                             const CheckpointTensors* files, int rank, int num_ranks) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   const WeightPrefixes prefixes =
       files != nullptr ? find_prefixes(architecture.names, architecture.prefixes, *files) : WeightPrefixes();
   const std::string head = stored_name(std::string(architecture.names.lm_head) + ".weight", prefixes);
-  // If the files have a head, it is used even if the config ties embeddings, as in transformers.
-  const bool own_head = !spec.tie_word_embeddings || (files != nullptr && has_weight(*files, head));
-  NamedSlots named{.model = make_model(spec, placement, own_head), .slots = {}, .prefixes = prefixes};
+  ModelSpec opened = spec;
+  if (opened.draft && !opened.draft->shares_vocab && files != nullptr)
+    opened.draft->own_embedding =
+        has_weight(*files, stored_name(std::string(architecture.names.embedding) + ".weight", prefixes));
+  NamedSlots named{.model = make_model(opened, placement, has_own_head(spec, files, head)),
+                   .slots = {},
+                   .prefixes = prefixes};
   named.slots = named.model->weight_slots();
   if (files != nullptr) name_parts(named.slots, prefixes, *files, placement.device);
   for (WeightSlot& slot : named.slots) slot = shard(std::move(slot), rank, num_ranks);

@@ -148,14 +148,20 @@ void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
 
 namespace {
 
-ModelSpec read_spec(const JsonNode& file) {
-  const std::string name = read_architecture_name(file);
-  const ModelArchitecture& architecture = find_architecture(name, file.where("architectures"));
-  const ConfigDefaults& defaults = architecture.defaults;
+// Returns the node with the decoder's fields.
+JsonNode decoder_fields(const JsonNode& file, const ModelArchitecture& architecture) {
   const bool nested = architecture.text_config == TextConfig::kNested ||
                       (architecture.text_config == TextConfig::kEither && file.has("text_config"));
   const JsonNode json = nested ? file.at("text_config") : file;
   json.object_size();
+  return json;
+}
+
+ModelSpec read_spec(const JsonNode& file) {
+  const std::string name = read_architecture_name(file);
+  const ModelArchitecture& architecture = find_architecture(name, file.where("architectures"));
+  const ConfigDefaults& defaults = architecture.defaults;
+  const JsonNode json = decoder_fields(file, architecture);
   ModelSpec spec;
   spec.architecture = name;
   spec.hidden_size = read_size(json, "hidden_size", defaults.hidden_size);
@@ -171,6 +177,7 @@ ModelSpec read_spec(const JsonNode& file) {
       spec.quantization = read_quantization(*quantization);
   architecture.read_layers(json, defaults, spec);
   if (architecture.read_config != nullptr) architecture.read_config(json, spec);
+  if (architecture.read_draft != nullptr) architecture.read_draft(json, spec);
   if (name.ends_with(kClassifierSuffix)) spec.classifier = read_classifier(file, architecture.classifier);
 
   for (const JsonNode* part : {&json, &file}) {
@@ -179,6 +186,16 @@ ModelSpec read_spec(const JsonNode& file) {
   }
   if (defaults.image_token_id >= 0) spec.image_token_id = read_image_token(file, defaults);
   return spec;
+}
+
+// Reads the files next to config.json.
+void complete_spec(const Checkpoint& checkpoint, ModelSpec& spec) {
+  // Old versions of ModelOpt write a separate file instead of config.json.
+  if (spec.quantization.storage == WeightStorage::kPlain)
+    if (const auto json = checkpoint.find(CheckpointDocument::kQuantization))
+      spec.quantization = read_modelopt_quantization(json->at("quantization"));
+  if (const auto json = checkpoint.find(CheckpointDocument::kGenerationConfig))
+    add_eos_tokens(*json, spec.eos_token_ids);
 }
 
 }  // namespace
@@ -190,13 +207,30 @@ ModelSpec parse_config(std::string_view config_json, const std::string& name) {
 ModelSpec read_config(const std::filesystem::path& path) { return read_config(*open_checkpoint(path)); }
 
 ModelSpec read_config(const Checkpoint& checkpoint) {
-  ModelSpec spec = read_spec(checkpoint.config());
-  // Old versions of ModelOpt write a separate file instead of config.json.
-  if (spec.quantization.storage == WeightStorage::kPlain)
-    if (const auto json = checkpoint.find(CheckpointDocument::kQuantization))
-      spec.quantization = read_modelopt_quantization(json->at("quantization"));
-  if (const auto json = checkpoint.find(CheckpointDocument::kGenerationConfig))
-    add_eos_tokens(*json, spec.eos_token_ids);
+  const JsonNode file = checkpoint.config();
+  ModelSpec spec = read_spec(file);
+  if (spec.draft)
+    fail(ErrorCode::kUnsupported, file.where("architectures"), " \"", spec.architecture,
+         "\": a draft head, which predicts tokens only together with its target");
+  complete_spec(checkpoint, spec);
+  return spec;
+}
+
+ModelSpec read_draft_config(const Checkpoint& checkpoint) {
+  const JsonNode file = checkpoint.config();
+  ModelSpec spec = read_spec(file);
+  if (!spec.draft) {
+    const ModelArchitecture& target = find_architecture(spec.architecture, file.where("architectures"));
+    if (target.prediction == nullptr)
+      fail(ErrorCode::kUnsupported, file.where("architectures"), " \"", spec.architecture,
+           "\": neither a draft head nor a model with layers for multi-token prediction");
+    const ModelArchitecture& prediction = *target.prediction;
+    const int num_layers = spec.num_layers();
+    prediction.read_draft(decoder_fields(file, target), spec);
+    spec.architecture = prediction.name;
+    if (prediction.names.layers == target.names.layers) spec.draft->first_layer = num_layers;
+  }
+  complete_spec(checkpoint, spec);
   return spec;
 }
 

@@ -149,13 +149,16 @@ void set_pool_size(ResolvedExecutor& executor, const PoolSizes& sizes, int64_t m
 ExecutorBytes executor_bytes(const ResolvedExecutor& executor) {
   const ExecutorConfig& config = executor.config;
   const BatchLimits& limits = config.backend.limits;
-  const double logits = 1.0 * limits.max_logit_rows() * config.model.vocab_size * sizeof(float);
-  const double hidden_states = 1.0 * limits.max_tokens * config.model.hidden_size *
-                               static_cast<double>(size_of(config.placement.dtype));
+  const double logits = 1.0 * limits.max_logit_rows() * config.model.head_size() * sizeof(float);
+  const auto rows = [&](int64_t width) {
+    return 1.0 * limits.max_tokens * static_cast<double>(width) *
+           static_cast<double>(size_of(config.placement.dtype));
+  };
+  const double hidden_states = config.hidden_states ? rows(config.hidden_width()) : 0.0;
   return {.weights = executor.weight_bytes,
           .kv_pool = static_cast<double>(executor.info.pool_bytes),
           .states = static_cast<double>(executor.info.state_pool_bytes),
-          .results = (config.logits ? logits : 0.0) + (config.hidden_states ? hidden_states : 0.0),
+          .results = (config.logits ? logits : 0.0) + hidden_states + rows(config.hidden_input_width()),
           .activations = activation_bytes(config.model, limits, config.placement),
           .workspaces = static_cast<double>(executor.info.workspace_bytes)};
 }

@@ -44,6 +44,12 @@ void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
 // `text_config` if it exists, otherwise at top level (old Qwen2.5-VL).
 enum class TextConfig : uint8_t { kFlat, kNested, kEither };
 
+// Meaning of eagle_aux_hidden_state_layer_ids in drafts for an architecture. kOutputs: the stream after these
+// layers. kInputsUpToLast: if the last id is the number of layers, the stream before them, otherwise after
+// them (gpt-oss). kOutputsFromFirst: if the first id is 1, the stream after them, otherwise before them
+// (DeepSeek).
+enum class AuxIds : uint8_t { kOutputs, kInputsUpToLast, kOutputsFromFirst };
+
 // Head of decoders: one matrix, applied to the last token.
 inline constexpr HeadLayer kScoreHead[] = {{.name = "score", .bias = false}};
 
@@ -59,6 +65,12 @@ struct ModelArchitecture {
   TextConfig text_config = TextConfig::kFlat;
   // The checkpoint may have layers after the last one, for multi-token prediction. They are not loaded.
   bool predicts_more_tokens = false;
+  // Architecture of these layers as a draft; null: none. If its DecoderNames::layers are the same, its layer
+  // follows the last one.
+  const ModelArchitecture* prediction = nullptr;
+  // Draft heads: sets spec.draft, after the other functions. Null: the architecture is not a draft head.
+  void (*read_draft)(const JsonNode& json, ModelSpec& spec) = nullptr;
+  AuxIds aux_ids = AuxIds::kOutputs;  // in drafts for this target
   DecoderNames names = {};
   // Head of the architecture's "...ForSequenceClassification".
   std::span<const HeadLayer> classifier = kScoreHead;
@@ -71,8 +83,12 @@ extern const ModelArchitecture kBamba;
 extern const ModelArchitecture kBert;
 extern const ModelArchitecture kDeepseekV2;
 extern const ModelArchitecture kDeepseekV3;
+extern const ModelArchitecture kDeepseekV3Prediction;
 extern const ModelArchitecture kDots1;
+extern const ModelArchitecture kEagle;
+extern const ModelArchitecture kEagle3;
 extern const ModelArchitecture kErnie45;
+extern const ModelArchitecture kErnie45Prediction;
 extern const ModelArchitecture kExaone4;
 extern const ModelArchitecture kFalconH1;
 extern const ModelArchitecture kGemma;
@@ -84,6 +100,8 @@ extern const ModelArchitecture kGlm;
 extern const ModelArchitecture kGlm4;
 extern const ModelArchitecture kGlm4Moe;
 extern const ModelArchitecture kGlm4MoeLite;
+extern const ModelArchitecture kGlm4MoeLitePrediction;
+extern const ModelArchitecture kGlm4MoePrediction;
 extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kGranite;
 extern const ModelArchitecture kGraniteMoeHybrid;
@@ -94,6 +112,8 @@ extern const ModelArchitecture kLfm2Moe;
 extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kLlama4;
 extern const ModelArchitecture kLlama4Multimodal;
+extern const ModelArchitecture kMiMo;
+extern const ModelArchitecture kMiMoPrediction;
 extern const ModelArchitecture kMiniMaxM2;
 extern const ModelArchitecture kMinistral;
 extern const ModelArchitecture kMinistral3;
@@ -116,6 +136,7 @@ extern const ModelArchitecture kQwen35MoeText;
 extern const ModelArchitecture kQwen35Text;
 extern const ModelArchitecture kQwen3Moe;
 extern const ModelArchitecture kQwen3Next;
+extern const ModelArchitecture kQwen3NextPrediction;
 extern const ModelArchitecture kQwen3Vl;
 extern const ModelArchitecture kQwen3VlMoe;
 extern const ModelArchitecture kRoberta;

@@ -208,7 +208,8 @@ void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
 constinit const ModelArchitecture kDeepseekV2{
     .name = "DeepseekV2ForCausalLM",
     .read_layers = read_v2_layers,
-    .defaults = {.vocab_size = 102400, .hidden_size = 4096, .max_position_embeddings = 2048}};
+    .defaults = {.vocab_size = 102400, .hidden_size = 4096, .max_position_embeddings = 2048},
+    .aux_ids = AuxIds::kOutputsFromFirst};
 
 // DeepseekV3ForCausalLM: V3, R1, Kimi K2, Moonlight. Each expert has a sigmoid score. Experts are chosen
 // within the best groups, by score plus a correction bias of the checkpoint. The bias does not change
@@ -241,6 +242,8 @@ constinit const ModelArchitecture kDeepseekV3{
     .name = "DeepseekV3ForCausalLM",
     .read_layers = read_v3_layers,
     .defaults = {.vocab_size = 129280, .hidden_size = 7168, .max_position_embeddings = 4096},
-    .predicts_more_tokens = true};
+    .predicts_more_tokens = true,
+    .prediction = &kDeepseekV3Prediction,
+    .aux_ids = AuxIds::kOutputsFromFirst};
 
 }  // namespace attend

@@ -20,6 +20,7 @@ constinit const ModelArchitecture kErnie45{.name = "Ernie4_5ForCausalLM",
                                                         .head_dim = 128,
                                                         .norm_eps = 1e-5,
                                                         .tie_word_embeddings = true,
-                                                        .rope = {.theta = 500000.0}}};
+                                                        .rope = {.theta = 500000.0}},
+                                           .prediction = &kErnie45Prediction};
 
 }  // namespace attend

@@ -116,7 +116,8 @@ constinit const ModelArchitecture kGlm4Moe{.name = "Glm4MoeForCausalLM",
                                                         .num_kv_heads = 8,
                                                         .norm_eps = 1e-5,
                                                         .rope = {.partial_rotary_factor = 0.5}},
-                                           .predicts_more_tokens = true};
+                                           .predicts_more_tokens = true,
+                                           .prediction = &kGlm4MoePrediction};
 
 constinit const ModelArchitecture kDots1{.name = "Dots1ForCausalLM",
                                          .read_config = read_dots1_config,
@@ -128,6 +129,7 @@ constinit const ModelArchitecture kGlm4MoeLite{.name = "Glm4MoeLiteForCausalLM",
                                                             .hidden_size = 2048,
                                                             .max_position_embeddings = 202752,
                                                             .norm_eps = 1e-5},
-                                               .predicts_more_tokens = true};
+                                               .predicts_more_tokens = true,
+                                               .prediction = &kGlm4MoeLitePrediction};
 
 }  // namespace attend

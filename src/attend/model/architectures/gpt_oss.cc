@@ -62,6 +62,7 @@ constinit const ModelArchitecture kGptOss{.name = "GptOssForCausalLM",
                                                        .max_position_embeddings = 131072,
                                                        .norm_eps = 1e-5,
                                                        .rope = {.theta = 150000.0}},
+                                          .aux_ids = AuxIds::kInputsUpToLast,
                                           .names = {.router = "mlp.router"}};
 
 }  // namespace attend

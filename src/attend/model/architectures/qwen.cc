@@ -208,12 +208,14 @@ constinit const ModelArchitecture kQwen3Next{.name = "Qwen3NextForCausalLM",
                                              .read_layers = read_hybrid_layers,
                                              .read_config = read_qwen3_next_config,
                                              .defaults = hybrid_defaults(5632, 2, -1),
+                                             .prediction = &kQwen3NextPrediction,
                                              .names = hybrid_names()};
 
 constinit const ModelArchitecture kQwen35Text{.name = "Qwen3_5ForCausalLM",
                                               .read_layers = read_hybrid_layers,
                                               .defaults = hybrid_defaults(12288, 4, -1),
                                               .text_config = TextConfig::kEither,
+                                              .prediction = &kQwen3NextPrediction,
                                               .names = hybrid_names(),
                                               .prefixes = kQwenVlPrefixes};
 
@@ -221,6 +223,7 @@ constinit const ModelArchitecture kQwen35{.name = "Qwen3_5ForConditionalGenerati
                                           .read_layers = read_hybrid_layers,
                                           .defaults = hybrid_defaults(12288, 4, kQwen35ImageToken),
                                           .text_config = TextConfig::kNested,
+                                          .prediction = &kQwen3NextPrediction,
                                           .names = hybrid_names(),
                                           .prefixes = kQwenVlPrefixes};
 
@@ -229,6 +232,7 @@ constinit const ModelArchitecture kQwen35MoeText{.name = "Qwen3_5MoeForCausalLM"
                                                  .read_config = read_qwen3_5_moe_config,
                                                  .defaults = hybrid_defaults(512, 2, -1),
                                                  .text_config = TextConfig::kEither,
+                                                 .prediction = &kQwen3NextPrediction,
                                                  .names = hybrid_names(),
                                                  .prefixes = kQwenVlPrefixes};
 
@@ -237,6 +241,7 @@ constinit const ModelArchitecture kQwen35Moe{.name = "Qwen3_5MoeForConditionalGe
                                              .read_config = read_qwen3_5_moe_config,
                                              .defaults = hybrid_defaults(512, 2, kQwen35ImageToken),
                                              .text_config = TextConfig::kNested,
+                                             .prediction = &kQwen3NextPrediction,
                                              .names = hybrid_names(),
                                              .prefixes = kQwenVlPrefixes};
 

@@ -18,6 +18,7 @@
 #include "attend/kernels/recurrent/recurrent.h"
 #include "attend/kv/cache_spec.h"
 #include "attend/model/config/classifier_spec.h"
+#include "attend/model/config/draft_spec.h"
 #include "attend/model/config/quantization.h"
 #include "attend/tensor/dtype.h"
 
@@ -76,6 +77,11 @@ struct AttentionSpec {
   bool output_gate = false;
   bool sinks = false;  // an additional logit per query head in the denominator (AttentionLayer::sinks)
   QkNormSpan qk_norm = QkNormSpan::kNone;
+  // Layer 0 of drafts. False: x is not normalized (EAGLE).
+  bool input_norm = true;
+  // q, k and v are projected from this number of features, the joined input of a draft
+  // (DraftJoin::kAttention), instead of the normalized x; 0: from x.
+  int joined_size = 0;
 };
 
 // x += Wdown (act(Wgate x) * Wup x).
@@ -227,6 +233,8 @@ struct ModelSpec {
   std::optional<LearnedPositions> learned_positions;
   // Head of a "...ForSequenceClassification". It is applied to pooled hidden states.
   std::optional<ClassifierSpec> classifier;
+  // Draft heads: their input. vocab_size and embedding are those of the target's tokens.
+  std::optional<DraftSpec> draft;
   bool tie_word_embeddings = false;
   DType dtype = DType::kF32;       // dtype in config.json of the weights that are not quantized
   Quantization quantization = {};  // stored format of the linear layers' weights
@@ -237,6 +245,8 @@ struct ModelSpec {
   std::optional<int32_t> image_token_id;
 
   int num_layers() const { return static_cast<int>(layers.size()); }
+  // Columns of the logits.
+  int head_size() const { return draft && draft->head_size > 0 ? draft->head_size : vocab_size; }
   // Returns true if tokens of any layer attend to later tokens: the model computes embeddings and cannot
   // generate.
   bool bidirectional() const;
@@ -286,13 +296,19 @@ AttentionLayer expanded_layer(const MlaSpec& spec, int layer_id);
 
 // Reads the config of a checkpoint and the end-of-sequence tokens of its generation_config.json. Absent
 // fields have the defaults of transformers; unknown fields are ignored. Throws Error(kNotFound),
-// Error(kCorruptFile) with file and field, or Error(kUnsupported) with the supported values.
+// Error(kCorruptFile) with file and field, or Error(kUnsupported) with the supported values, also for a draft
+// head.
 ModelSpec read_config(const Checkpoint& checkpoint);
 // Same for open_checkpoint(path).
 ModelSpec read_config(const std::filesystem::path& path);
 
 // Same for the text of a config.json. Error messages call it `name`.
 ModelSpec parse_config(std::string_view config_json, const std::string& name);
+
+// Reads the draft in a checkpoint: a draft head, or the first layer for multi-token prediction of a target's
+// own files. Throws as read_config(), and Error(kUnsupported) for a model without such layers. fit_draft()
+// completes the result.
+ModelSpec read_draft_config(const Checkpoint& checkpoint);
 
 // Architectures that load_model() supports: "LlamaForCausalLM", ...
 std::vector<std::string> supported_architectures();

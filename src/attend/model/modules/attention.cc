@@ -20,13 +20,15 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement&
 }
 
 void AttentionModule::add_slots(SlotWriter& slots) {
-  if (norms_.before) slots.norm(names_.attention_norm, hidden_size_, norm_.weight, spec_.input_scale);
+  if (norms_.before && spec_.input_norm && spec_.joined_size == 0)
+    slots.norm(names_.attention_norm, hidden_size_, norm_.weight, spec_.input_scale);
   const int64_t head = spec_.head_dim;
   const bool fused = spec_.fused_qkv;
   slots.linear({{fused ? names_.qkv_proj : names_.q_proj, spec_.num_q_heads * q_width(), q_width()},
                 {fused ? names_.qkv_proj : names_.k_proj, kv_features(), head, /*is_replicated=*/true},
                 {fused ? names_.qkv_proj : names_.v_proj, kv_features(), head, /*is_replicated=*/true}},
-               hidden_size_, spec_.qkv_bias, ShardAxis::kOutFeatures, qkv_);
+               spec_.joined_size > 0 ? spec_.joined_size : hidden_size_, spec_.qkv_bias,
+               ShardAxis::kOutFeatures, qkv_);
   if (spec_.qk_norm == QkNormSpan::kHead || spec_.qk_norm == QkNormSpan::kToken) {
     const bool each = spec_.qk_norm == QkNormSpan::kHead;
     slots.norm(names_.q_norm, each ? spec_.head_dim : q_features(), qk_norm_.q);
@@ -45,7 +47,9 @@ void AttentionModule::forward(ModuleStep& step) const {
   const TensorView qkv = step.scratch.take(qkv_features());
   const TensorView attended = step.scratch.take(q_features());
   const RopeRows rope = spec_.rope_set < 0 ? RopeRows() : step.ropes[static_cast<size_t>(spec_.rope_set)];
-  const TensorView q = kernels::norm_qkv_rope_store(step.residual,
+  // The joined input of a draft is already normalized.
+  kernels::Residual joined({.sum = step.joined, .scratch = {}, .gathered = {}});
+  const TensorView q = kernels::norm_qkv_rope_store(spec_.joined_size > 0 ? joined : step.residual,
                                                     {.norm = norm_,
                                                      .qkv = qkv_,
                                                      .q_gates = spec_.output_gate,

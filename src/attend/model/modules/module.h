@@ -55,6 +55,8 @@ struct ModuleStep {
   // Recurrent layers copy their inputs of these tokens to the first rows of `kept`, for replay().
   View<const int32_t> verified_tokens = {};
   TensorView kept = {};  // [BatchLimits::max_verified_tokens(), kept_width()]
+  // Draft heads with DraftJoin::kAttention: input of layer 0's attention, [num_tokens, joined_size].
+  TensorView joined = {};
 };
 
 // Inputs of Module::replay().

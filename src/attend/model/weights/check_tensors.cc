@@ -111,9 +111,9 @@ void warn_about_plain_weights(std::span<const WeightSlot> slots, const Checkpoin
 
 WeightPrefixes find_prefixes(const DecoderNames& names, std::span<const WeightPrefixes> known,
                              const CheckpointTensors& files) {
-  const std::string embedding = std::string(names.embedding) + ".weight";
+  const std::string sign = std::string(names.scheme.empty() ? names.embedding : names.scheme) + ".weight";
   const auto found = std::ranges::find_if(
-      known, [&](WeightPrefixes prefixes) { return files.contains(stored_name(embedding, prefixes)); });
+      known, [&](WeightPrefixes prefixes) { return files.contains(stored_name(sign, prefixes)); });
   return found == known.end() ? WeightPrefixes() : *found;
 }
 
@@ -124,12 +124,11 @@ std::string stored_name(std::string_view name, WeightPrefixes prefixes) {
   return std::string(prefix->to) + std::string(name.substr(prefix->from.size()));
 }
 
-void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
-                          const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens) {
-  std::vector<std::string> names = files.names();
-  std::ranges::sort(names);
-  const bool quantized = spec.quantization.storage != WeightStorage::kPlain;
-  if (!quantized) reject_undeclared_quantization(names, files, layers);
+namespace {
+
+// Returns the names of the slots' tensors. Throws Error(kNotFound) if one is missing.
+std::set<std::string_view> find_used_tensors(std::span<const WeightSlot> slots,
+                                             const CheckpointTensors& files, const ModelSpec& spec) {
   std::set<std::string_view> used;
   std::vector<std::string> missing;
   for (const WeightSlot& slot : slots)
@@ -143,6 +142,18 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
          missing.size() == 1 ? "" : " and " + std::to_string(missing.size() - 1) + " more", ": ",
          spec.architecture, " with num_hidden_layers ", spec.num_layers(), " in config.json needs ",
          used.size());
+  return used;
+}
+
+}  // namespace
+
+void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
+                          const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens) {
+  std::vector<std::string> names = files.names();
+  std::ranges::sort(names);
+  const bool quantized = spec.quantization.storage != WeightStorage::kPlain;
+  if (!quantized) reject_undeclared_quantization(names, files, layers);
+  const std::set<std::string_view> used = find_used_tensors(slots, files, spec);
   if (quantized) warn_about_plain_weights(slots, files, spec.quantization);
   std::map<std::string, int> ignored;
   for (const std::string& name : names) {
@@ -159,6 +170,31 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
     text += (text.empty() ? "" : ", ") + group + (count == 1 ? "" : " (" + std::to_string(count) + ")");
   log_warning(files.path().string(), ": tensors that ", spec.architecture,
               " does not use are not loaded: ", text);
+}
+
+void check_draft_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
+                         const ModelSpec& spec, const std::string& layer) {
+  std::vector<std::string> names = files.names();
+  std::ranges::sort(names);
+  const bool quantized = spec.quantization.storage != WeightStorage::kPlain;
+  if (!quantized) reject_undeclared_quantization(names, files, layer);
+  const std::set<std::string_view> used = find_used_tensors(slots, files, spec);
+  // Maps between the vocabularies of draft and target, and copies of the target's table and head.
+  const auto is_vocabulary = [](std::string_view name) {
+    return name == "d2t" || name == "t2d" || name.ends_with("embed_tokens.weight") ||
+           name.ends_with("head.weight");
+  };
+  for (const std::string& name : names) {
+    if (used.contains(name) || is_derived(name) || is_kv_scale(name) || is_vocabulary(name)) continue;
+    if (spec.draft->shares_vocab && !name.starts_with(layer)) continue;
+    if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
+    std::string known;
+    for (const WeightSlot& slot : slots)
+      if (slot.num_experts == 1)
+        for (const WeightPart& part : slot.parts) known += (known.empty() ? "" : ", ") + part.name;
+    fail(ErrorCode::kCorruptFile, files.where(name), ": ", spec.architecture,
+         " has no such tensor according to config.json: expected ", known);
+  }
 }
 
 }  // namespace attend

@@ -11,7 +11,7 @@
 namespace attend {
 
 // Finds the prefixes of tensor names in the checkpoint: the first of `known` with which the files have the
-// embedding. Returns an empty span if names are as in `names`.
+// embedding, or names.scheme. Returns an empty span if names are as in `names`.
 WeightPrefixes find_prefixes(const DecoderNames& names, std::span<const WeightPrefixes> known,
                              const CheckpointTensors& files);
 // Returns the tensor's name in a checkpoint with these prefixes.
@@ -24,5 +24,11 @@ std::string stored_name(std::string_view name, WeightPrefixes prefixes);
 // are logged as one warning. `layers`: prefix of the names of layers.
 void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
                           const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens);
+
+// Same for a draft head. In its own files, every other tensor is an error, except those that only training
+// uses and copies of the target's vocabulary; in the target's files, every other tensor of `layer`, the
+// prefix of the draft's layer 0.
+void check_draft_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
+                         const ModelSpec& spec, const std::string& layer);
 
 }  // namespace attend

@@ -75,6 +75,16 @@ struct DecoderNames {
   std::string_view state_d = "";                     // full name; Mamba-2
   std::string_view gated_norm = "linear_attn.norm";
   std::string_view out_proj = "linear_attn.out_proj";
+  // Input of a draft head (DraftSpec). Here and in final_norm of drafts, a name that begins with a dot
+  // belongs to layer 0.
+  std::string_view draft_projection = "";
+  std::string_view draft_embedding_norm = "";
+  std::string_view draft_hidden_norm = "";
+  std::string_view draft_state_norms = "";  // "<name>.<index>"
+  std::string_view draft_states_norm = "";
+  std::string_view draft_tokens = "";  // full name: offset of each head row's token from its index
+  // Weight that identifies the naming scheme of a checkpoint; empty: the embedding.
+  std::string_view scheme = "";
 };
 
 // Replaces the prefix `from` of a name by `to` in a checkpoint.
