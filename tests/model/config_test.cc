@@ -196,20 +196,23 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
       supported_architectures(),
       ElementsAre(
           "BambaForCausalLM", "BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
-          "Dots1ForCausalLM", "Ernie4_5ForCausalLM", "Exaone4ForCausalLM", "FalconH1ForCausalLM",
-          "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel",
-          "GemmaForCausalLM", "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeLiteForCausalLM",
-          "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM", "GraniteMoeHybridForCausalLM",
-          "InternLM3ForCausalLM", "KimiLinearForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM",
-          "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM", "MiniMaxM2ForCausalLM",
-          "Ministral3ForCausalLM", "MinistralForCausalLM", "Mistral3ForConditionalGeneration",
-          "MistralForCausalLM", "MixtralForCausalLM", "NemotronHForCausalLM", "Olmo2ForCausalLM",
-          "Olmo3ForCausalLM", "OlmoHybridForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM",
-          "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
-          "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM",
-          "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM",
-          "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
-          "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM", "XLMRobertaModel"));
+          "DeepseekV3ForCausalLMNextN", "Dots1ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMMTP",
+          "Exaone4ForCausalLM", "FalconH1ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
+          "Gemma3ForConditionalGeneration", "Gemma3TextModel", "GemmaForCausalLM", "Glm4ForCausalLM",
+          "Glm4MoeForCausalLM", "Glm4MoeForCausalLMNextN", "Glm4MoeLiteForCausalLM",
+          "Glm4MoeLiteForCausalLMNextN", "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM",
+          "GraniteMoeHybridForCausalLM", "InternLM3ForCausalLM", "KimiLinearForCausalLM", "Lfm2ForCausalLM",
+          "Lfm2MoeForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM",
+          "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "MiMoForCausalLM", "MiMoMTP",
+          "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM",
+          "Mistral3ForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM",
+          "NemotronHForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoHybridForCausalLM",
+          "OlmoeForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration",
+          "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
+          "Qwen3NextForCausalLM", "Qwen3NextForCausalLMMTP", "Qwen3VLForConditionalGeneration",
+          "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
+          "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "RobertaModel", "SeedOssForCausalLM",
+          "SmolLM3ForCausalLM", "XLMRobertaModel"));
 }
 
 TEST(ReadConfig, ReadsTheHeadOfAClassifier) {
