@@ -103,7 +103,7 @@ class Draft(nn.Module):
 class Target:
     def __init__(self, kind):
         self.kind = kind
-        self.model = LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval()
+        self.model = LlamaForCausalLM.from_pretrained(TARGET, dtype=torch.float32).eval().to(torch.get_default_device())
         self.tokenizer = PreTrainedTokenizerFast(tokenizer_file=str(TARGET / "tokenizer.json"))
         self.table = self.model.model.embed_tokens.weight.detach()
 
@@ -263,7 +263,7 @@ def tensors_of(draft):
 
 def save(draft, target, folder):
     folder.mkdir(parents=True, exist_ok=True)
-    weights = {name: tensor.to(torch.bfloat16).contiguous() for name, tensor in tensors_of(draft).items()}
+    weights = {name: tensor.to("cpu", torch.bfloat16) for name, tensor in tensors_of(draft).items()}
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     config = {
         "architectures": ["LlamaForCausalLMEagle3" if draft.kind == "eagle3" else "MiMoMTP"],
@@ -342,10 +342,12 @@ def main():
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--resume", action="store_true", help="start from the weights in --out")
     arguments = parser.parse_args()
     torch.manual_seed(arguments.seed)
     torch.set_num_threads(arguments.threads)
+    torch.set_default_device(arguments.device)
     target, draft = Target(arguments.kind), Draft(arguments.kind)
     if arguments.resume:
         restore(draft, arguments.out)
