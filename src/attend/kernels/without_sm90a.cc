@@ -51,6 +51,10 @@ void fp8_block_gemm(const Fp8BlockRows&, const Weight&, const TensorView&, bool,
   reject("GEMM of fp8 blocks");
 }
 
+void wide_decode(const AttentionArgs&, const AttentionParams&, const DevicePlan&, Stream&) {
+  reject("wide decode");
+}
+
 bool norm_route(const NormRouteArgs&, Stream&) { return false; }
 
 void launch_delta_chunk_scan_bf16(const DeltaChunkParams&, int, bool, void*) { reject("gated_delta_rule"); }

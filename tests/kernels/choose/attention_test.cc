@@ -73,8 +73,14 @@ void for_each_problem(const std::function<void(const AttentionProblem&, const Gp
       for (const DType q : {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3})
         for (const DType kv :
              {DType::kF32, DType::kF16, DType::kBF16, DType::kF8E4M3, DType::kF8E5M2, DType::kU8})
-          for (const HeadDims dims :
-               {HeadDims{40, 40}, {64, 64}, {96, 80}, {128, 128}, {192, 128}, {256, 128}, {256, 256}})
+          for (const HeadDims dims : {HeadDims{40, 40},
+                                      {64, 64},
+                                      {96, 80},
+                                      {128, 128},
+                                      {192, 128},
+                                      {256, 128},
+                                      {256, 256},
+                                      {512, 512}})
             for (unsigned flags = 0; flags < 32; ++flags) {
               AttentionProblem problem = step;
               problem.q_dtype = q;
@@ -202,6 +208,36 @@ TEST(ChooseAttention, FallsBackToTheRowKernel) {
       expect_rows([](auto& p) { p.aligned = false; });
       expect_rows([](auto& p) { p.strides_fit = false; });
     }
+}
+
+TEST(ChooseAttention, ChoosesWideKernelsAtHeadDim512) {
+  AttentionProblem decode = make_attention(8, 1, 32, 4, 512);
+  EXPECT_EQ(kernel_for(decode, kH100), AttentionKernel::kSm90WideDecode);
+  EXPECT_EQ(kernel_for(decode, kA100), AttentionKernel::kSm80WideTiles);
+  EXPECT_EQ(kernel_for(decode, kL40S), AttentionKernel::kRows) << "100 KB of shared memory";
+  decode.step.has_tree_mask = true;
+  EXPECT_EQ(kernel_for(decode, kH100), AttentionKernel::kSm90WideDecode);
+  AttentionProblem prefill = make_attention(1, 4096, 32, 4, 512);
+  EXPECT_EQ(kernel_for(prefill, kH100), AttentionKernel::kSm90Prefill);
+  EXPECT_EQ(choose(prefill, kH100).row.dims, (HeadDims{512, 512}));
+  EXPECT_EQ(kernel_for(prefill, kA100), AttentionKernel::kSm80WideTiles);
+  prefill.step.has_tree_mask = true;
+  EXPECT_EQ(kernel_for(prefill, kH100), AttentionKernel::kSm90WideDecode);
+  // Fewer work tiles than pairs of CTAs.
+  EXPECT_EQ(kernel_for(make_attention(1, 128, 32, 4, 512), kH100), AttentionKernel::kSm90WideDecode);
+  for (AttentionProblem problem : {decode, prefill}) {
+    set_kv_dtype(problem, DType::kF8E4M3);
+    EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
+    set_kv_dtype(problem, DType::kBF16);
+    fix_splits(problem);
+    EXPECT_EQ(kernel_for(problem, kH100), AttentionKernel::kRows);
+  }
+}
+
+TEST(ChooseAttention, DividesTheHeadsOfASingleWideKvHead) {
+  EXPECT_EQ(choose(make_attention(8, 1, 128, 1, 512), kH100).plan.num_head_groups, 2);
+  EXPECT_EQ(choose(make_attention(8, 8, 32, 1, 512), kH100).plan.num_head_groups, 4);
+  EXPECT_EQ(choose(make_attention(8, 1, 32, 4, 512), kH100).plan.num_head_groups, 4);
 }
 
 TEST(ChooseAttention, ConvertsAlignedFp8Keys) {

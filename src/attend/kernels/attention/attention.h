@@ -59,8 +59,8 @@ struct AttentionArgs {
 };
 
 // Checks shapes, dtypes and strides of `args`. Throws Error(kInvalidArgument or kUnsupported) with the name
-// of the wrong argument. Head dims are multiples of 8 up to 256, or 512/512 or 576/512, for which GPUs use
-// the row kernel. Device arrays are not read.
+// of the wrong argument. Head dims are multiples of 8 up to 256, or 512/512 or 576/512; for the last, GPUs
+// use the row kernel. Device arrays are not read.
 void check(const AttentionArgs& args);
 
 // Writes args.out and args.lse for every token, including padding. `plan` was made for this batch and these

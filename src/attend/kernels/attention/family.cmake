@@ -37,14 +37,17 @@ attend_kernels(attention
     cuda/sm80/mla.cu
     cuda/sm80/row_attention.cu
     cuda/sm80/scaled_mla.cu
+    cuda/sm80/wide_tiles.cu
   SM90_HOST
     cuda/sm90/mla/mla.cc
     cuda/sm90/decode/single_request_decode.cc
     cuda/sm90/prefill/prefill.cc
+    cuda/sm90/wide_decode/wide_decode.cc
   SM90
     cuda/sm90/mla/mla_merge.cu
   SM90_TYPED
-    "cuda/sm90/mla/mla(const MlaParams& params, int num_ctas, void* stream)")
+    "cuda/sm90/mla/mla(const MlaParams& params, int num_ctas, void* stream)"
+    "cuda/sm90/wide_decode/wide_decode(const WideDecodeParams& params, int num_ctas, void* stream)")
 
 if(ATTEND_CUDA)
   set(instances_are_sampled false)

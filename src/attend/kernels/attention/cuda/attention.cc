@@ -149,6 +149,16 @@ void launch_single_request_decode(const Call& call, Stream& stream) {
   sm90::single_request_decode(call.params, call.dims, stream);
 }
 
+void launch_wide_decode(const Call& call, Stream& stream) {
+  sm90::wide_decode(*call.args, call.params, call.plan, stream);
+  if (needs_merge_kernel(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+}
+
+void launch_wide_tiles(const Call& call, Stream& stream) {
+  sm80::launch_wide_tiles(call.params, call.plan.num_row_tiles(), stream.handle);
+  if (needs_merge_kernel(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
+}
+
 void launch_mla_tiles(const Call& call, Stream& stream) {
   sm80::launch_mla(call.params, call.plan.num_row_tiles(), stream.handle);
   if (needs_merge_kernel(call.params.plan)) sm80::launch_merge_partials(call.params, stream.handle);
@@ -166,8 +176,8 @@ void launch_rows(const Call& call, Stream& stream) {
 
 // Indexed by AttentionKernel.
 constexpr std::array<void (*)(const Call& call, Stream& stream), kNumAttentionKernels> kLaunches{
-    launch_prefill,          launch_sm90_mla, launch_single_request_decode, launch_tiles, launch_mla_tiles,
-    launch_scaled_mla_tiles, launch_rows};
+    launch_prefill,    launch_sm90_mla,  launch_single_request_decode, launch_wide_decode, launch_tiles,
+    launch_wide_tiles, launch_mla_tiles, launch_scaled_mla_tiles,      launch_rows};
 
 void launch(const AttentionProblem& problem, const AttentionTuning& tuning, Call call, Stream& stream) {
   const AttentionRow& row = choose(problem, gpu_facts(stream.device), tuning).row;
@@ -221,6 +231,11 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.scale = args.score.scale * args.kv.k_scale;
   params.v_scale = args.kv.v_scale;
   params.num_kv_heads = static_cast<int32_t>(args.kv.k.shape[2]);
+  // The plan may divide the query heads of a single KV head into groups, which read the same KV head.
+  if (plan.num_head_groups() != plan.limits().num_kv_heads) {
+    params.num_kv_heads = plan.num_head_groups();
+    params.k.head_stride = params.v.head_stride = 0;
+  }
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);

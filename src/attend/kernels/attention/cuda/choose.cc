@@ -95,11 +95,24 @@ bool prefill_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = sm90::kPrefillDims[kIdx];
   constexpr auto& kFp8Dims = sm90::kFp8PrefillDims;
   constexpr bool kConvertsKv = std::find(kFp8Dims.begin(), kFp8Dims.end(), kDims) != kFp8Dims.end();
-  return plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
+  // Narrow values have plans for every SM, not for pairs of CTAs.
+  const bool pairs_fit = sm90::ctas_per_work_tile(kDims) == 1 || problem.plan->kind == PlanKind::kLatentRows;
+  return pairs_fit && plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
          (!is_fp8(problem.kv_dtype) || kConvertsKv) &&
          (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
                                  : !problem.plan->inline_plan) &&
          (!has_fixed_splits(problem) || prefill_supports_fixed_splits(problem, kDims));
+}
+
+// Pairs of CTAs need half as many work tiles.
+bool wide_prefill_is_faster(const AttentionProblem& problem, const GpuFacts&, const AttentionTuning& tuning) {
+  const AttentionStep& step = problem.step;
+  if (step.most_rows() < tuning.prefill_min_rows) return false;
+  return step.limits.split_rule == SplitRule::kNone ||
+         prefills_whole_work_tiles(
+             2 * sm90::max_prefill_work_tiles(problem.plan->num_row_tiles, step.num_reqs,
+                                              problem.plan->tile_rows, problem.plan->num_head_groups),
+             step, tuning);
 }
 
 template <size_t kIdx>
@@ -145,6 +158,19 @@ bool single_request_decode_supports(const AttentionProblem& problem, const GpuFa
          problem.plan->tile_rows == kKeyMajorRows && !problem.has_tree_mask() && !has_fixed_splits(problem) &&
          problem.kv_dtype == problem.q_dtype && problem.out_dtype == problem.q_dtype &&
          fits_tiles(problem, kDims) && HeadDims{problem.head_dim_qk, problem.head_dim_v()} == kDims;
+}
+
+// Narrower values have plans with other tiles.
+constexpr HeadDims kWideDims{512, 512};
+bool fits_wide_tiles(const AttentionProblem& problem) {
+  return problem.plan->kind == PlanKind::kLatentRows && problem.kv_dtype == problem.q_dtype &&
+         fits_tiles(problem, kWideDims);
+}
+bool wide_decode_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return gpu.runs_sm90a() && fits_wide_tiles(problem);
+}
+bool wide_tiles_support(const AttentionProblem& problem, const GpuFacts& gpu) {
+  return fits_wide_tiles(problem) && gpu.shared_bytes >= kMlaSharedBytes;
 }
 
 // Requirements of all MLA kernels except those on latent rows.
@@ -222,15 +248,20 @@ constexpr std::array kAttentionRows{
     prefill<2>("sm90 prefill 128/128"),
     prefill<3>("sm90 prefill 192/128"),
     prefill<4>("sm90 prefill 256/256"),
+    prefill<5>("sm90 prefill 512/512", wide_prefill_is_faster),
     prefill_e4m3<0>("sm90 prefill e4m3 64/64"),
     prefill_e4m3<1>("sm90 prefill e4m3 128/128"),
     prefill_e4m3<2>("sm90 prefill e4m3 192/128"),
     single_request_decode<0>("sm90 single-request decode 64"),
     single_request_decode<1>("sm90 single-request decode 128"),
+    AttentionRow{AttentionKernel::kSm90WideDecode, kWideDims, "sm90 wide decode 512/512",
+                 wide_decode_supports, always, "values wider than 256, with keys as the rows of wgmma"},
     tiles<0>("sm80 tiles 64/64"),
     tiles<1>("sm80 tiles 128/128"),
     tiles<2>("sm80 tiles 192/128"),
     tiles<3>("sm80 tiles 256/256"),
+    AttentionRow{AttentionKernel::kSm80WideTiles, kWideDims, "sm80 wide tiles 512/512", wide_tiles_support,
+                 always, "values wider than 256, by the kernel of MLA"},
     AttentionRow{AttentionKernel::kSm90Mla,
                  {},
                  "sm90 MLA",
@@ -255,7 +286,7 @@ constexpr std::array kAttentionRows{
                  [](const AttentionProblem&, const GpuFacts&) { return true; },
                  always,
                  "no tensor-core kernel supports the problem"}};
-static_assert(sm90::kPrefillDims.size() == 5 && sm90::kE4m3PrefillDims.size() == 3 &&
+static_assert(sm90::kPrefillDims.size() == 6 && sm90::kE4m3PrefillDims.size() == 3 &&
                   kAttentionDims.size() == 4 && kSingleRequestDecodeDims.size() == 2,
               "the table has a row for each instance");
 

@@ -21,12 +21,14 @@ enum class AttentionKernel : uint8_t {
   kSm90Prefill,              // sm90/prefill/prefill.cuh
   kSm90Mla,                  // sm90/mla/mla.cuh
   kSm90SingleRequestDecode,  // sm90/decode/single_request_decode.cuh
+  kSm90WideDecode,           // sm90/wide_decode/wide_decode.cuh
   kSm80Tiles,                // sm80/attention.cuh
+  kSm80WideTiles,            // sm80/wide_tiles.cu
   kSm80Mla,                  // sm80/mla.cu
   kSm80ScaledMla,            // sm80/scaled_mla.cu
   kRows,                     // sm80/row_attention.cu
 };
-inline constexpr int kNumAttentionKernels = 7;
+inline constexpr int kNumAttentionKernels = 9;
 
 // Inputs of a choice: a step, and a layer's call in it.
 struct AttentionProblem {
@@ -115,7 +117,7 @@ struct PlanProblem {
   int tile_rows;
   int64_t group, num_rows;  // query heads of a KV head; rows of a request and KV head at most
   int64_t num_row_tiles;    // at most
-  bool latent;              // MLA
+  bool wide;                // MLA, and attention with values wider than 256
 
   int64_t num_work_tiles() const { return num_row_tiles * step.limits.num_kv_heads; }
 };

@@ -14,10 +14,10 @@ namespace {
 
 constexpr int64_t kMaxCtasPerSm = 2;
 static_assert(kVerifyCtasPerSm <= kMaxCtasPerSm);
-constexpr int kLatentTileRows = 64;  // MLA's row tiles
+constexpr int kWideTileRows = 64;  // tallest row tiles of MLA and of wide decode
 
-// Only MLA kernels have tiles for values this wide.
-bool is_latent(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
+// Only MLA, wide decode and prefill in pairs have tiles for values this wide.
+bool is_wide(const AttentionPlanLimits& limits) { return limits.head_dim_v > 256; }
 
 int64_t gqa_group_size(const AttentionPlanLimits& limits) { return limits.num_q_heads / limits.num_kv_heads; }
 
@@ -29,31 +29,31 @@ bool is_balanced(const PlanProblem& problem) {
 int64_t ctas_per_sm(const PlanProblem& problem) {
   const AttentionPlanLimits& limits = problem.step.limits;
   const bool fills_sm = problem.tile_rows <= 16 && limits.head_dim_v > 192 && !is_fp8(limits.kv_dtype);
-  return problem.latent || fills_sm ? 1 : kMaxCtasPerSm;
+  return problem.wide || fills_sm ? 1 : kMaxCtasPerSm;
 }
 
 int tile_rows_for(const AttentionPlanLimits& limits, int64_t num_rows) {
   // Tiles of 8 to 32 rows share keys among warps, so their bits differ from those of the others.
   const bool fixed_splits = limits.split_rule == SplitRule::kFixed;
-  if (num_rows <= 8 && !fixed_splits && !is_latent(limits)) return 8;
+  if (num_rows <= 8 && !fixed_splits && !is_wide(limits)) return 8;
   if (num_rows <= 16 && !fixed_splits) return 16;
   if (num_rows <= 32 && !fixed_splits && max_tile_rows(limits.head_dim_v) == 128) return 32;
   return num_rows <= 64 ? 64 : max_tile_rows(limits.head_dim_v);
 }
 
-// Splits many heads that share a latent row into groups, each with a KV head of its own in the plan, so that
-// neighboring CTAs read the same rows at the same time. A group has the heads that fill a row tile together
-// with `num_tokens` tokens of every request. sm80's kernel does not support groups.
+// Splits many heads that share a KV head or a latent row into groups, each with a KV head of its own in the
+// plan, so that neighboring CTAs read the same rows at the same time. A group has the heads that fill a row
+// tile together with `num_tokens` tokens of every request. sm80's kernel does not support groups.
 AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens, const GpuFacts& gpu) {
-  const int heads = kLatentTileRows / num_tokens;
-  if (is_latent(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > heads &&
+  const int heads = kWideTileRows / num_tokens;
+  if (is_wide(limits) && limits.num_kv_heads == 1 && limits.num_q_heads > heads &&
       limits.num_q_heads % heads == 0 && limits.split_rule != SplitRule::kFixed && gpu.runs_sm90a())
     limits.num_kv_heads = limits.num_q_heads / heads;
   return limits;
 }
 
-// Returns the number of tokens of each request in a row tile of MLA, next to its heads. If requests have
-// different numbers of tokens, tiles of short requests would be mostly empty: returns 1.
+// Returns the number of tokens of each request in a row tile of wide values, next to its heads. If requests
+// have different numbers of tokens, tiles of short requests would be mostly empty: returns 1.
 int head_group_tokens(const AttentionStep& step, const AttentionTuning& tuning) {
   const int num_tokens = step.max_seqlen_q;
   const bool are_alike = step.batch_max_new_tokens() == int64_t{num_tokens} * step.num_reqs;
@@ -74,7 +74,7 @@ PlanProblem plan_problem(const AttentionStep& step, const GpuFacts& gpu, const A
   problem.tile_rows = tile_rows_for(step.limits, problem.num_rows);
   problem.num_row_tiles = std::min(step.num_reqs * ceil_div<int64_t>(problem.num_rows, problem.tile_rows),
                                    num_tokens * problem.group / problem.tile_rows + step.num_reqs);
-  problem.latent = is_latent(step.limits);
+  problem.wide = is_wide(step.limits);
   return problem;
 }
 
@@ -123,7 +123,7 @@ bool fixed_splits_plan_supports(const PlanProblem& problem, const GpuFacts&, con
 }
 
 bool latent_rows_plan_supports(const PlanProblem& problem, const GpuFacts&, const AttentionTuning&) {
-  return problem.latent;
+  return problem.wide;
 }
 
 // Returns true for decode in which clusters of CTAs may share a work tile's keys.
@@ -300,7 +300,7 @@ bool plan_depends_on_kv_len(const AttentionStep& step, const GpuFacts& gpu) {
 PlanSizes plan_sizes(const AttentionPlanLimits& limits, const GpuFacts& gpu, const AttentionTuning& tuning) {
   const AttentionPlanLimits grouped = with_head_groups(limits, 1, gpu);
   const int64_t group = gqa_group_size(grouped);
-  const int64_t num_ctas = (is_latent(limits) ? 1 : kMaxCtasPerSm) * grouped.num_workers;
+  const int64_t num_ctas = (is_wide(limits) ? 1 : kMaxCtasPerSm) * grouped.num_workers;
   constexpr int64_t kMinRowTiles = 2;  // the two counters of prefill replace those of partial results
   PlanSizes sizes{.num_head_groups = grouped.num_kv_heads,
                   .num_row_tiles = std::max(kMinRowTiles, grouped.max_tokens * group / 64 + grouped.max_reqs),

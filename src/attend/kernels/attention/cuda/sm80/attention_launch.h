@@ -16,6 +16,10 @@ void launch_merge_partials(const AttentionParams& params, void* stream);
 // and plans without fixed splits. A CTA needs at most kMlaSharedBytes of tile_config.h. See AttentionLaunch.
 void launch_mla(const AttentionParams& params, int num_row_tiles, void* stream);
 
+// Attention for q, K and V of one 16-bit dtype at head dims up to 512, otherwise like launch_mla(), for plans
+// of several KV heads.
+void launch_wide_tiles(const AttentionParams& params, int num_row_tiles, void* stream);
+
 // Supports any dtype, head dim, stride and alignment, and MLA's split q: one warp per token and query head,
 // without a plan.
 void launch_row_attention(const AttentionParams& params, void* stream);

@@ -1,16 +1,17 @@
 // Absorbed MLA on mma.sync: rows of one request (query heads packed with query tokens) against tiles of
-// latent rows, which are the keys and, in their first 512 columns, the values.
+// latent rows, which are the keys and, in their first 512 columns, the values. Also attention at head dims up
+// to 512 (MlaRows::kSeparate): keys and values are then separate rows of a KV head.
 //
-//   tile        16 or 64 rows x 32 latent rows, head dims 576 and 512
+//   tile        16 or 64 rows x 32 latent rows, head dims 576 and 512, or 512 and 512
 //   warps       8, all alike: all copy with cp.async. QK^T: 16 rows and 16 keys per warp, with the columns
 //               divided among warps if rows are few. Scores pass through shared memory, where several threads
 //               of each row convert them to P. PV: 64 columns of all rows per warp
 //   registers   245 to 251, of which 32 (16 rows) or 128 (64 rows) are output accumulators
 //   shared      139 KB (16 rows, 3 stages) or 159 KB (64 rows, 2 stages): queries, stages of 36 KB, scores,
-//               P; for scaled rows 129 or 184 KB, with 3 stages of 20.5 KB and a tile of converted rows
+//               P; for scaled rows 129 or 184 KB, with 3 stages of 20.5 KB and a tile of converted rows;
+//               separate rows 155 KB (16 rows, 2 stages of 64 KB) or 142 KB (64 rows, 1 stage)
 //   bytes       per tile: 36 KB, for scaled rows 20.5, once for all heads (once per 64 of them if the plan
-//   has
-//               groups of heads)
+//               has groups of heads); separate rows: 64 KB for each KV head
 //   bound       16 rows: reading the latent rows; 64 rows: tensor cores and the transfer of scores through
 //               shared memory
 #pragma once
@@ -36,18 +37,24 @@ namespace {
 
 constexpr int kMlaHeadDimQk = 576, kMlaHeadDimV = 512, kMlaThreads = 256;
 
-// `T`: type of q, the latent rows and the MMAs. kRowBlocks blocks of 16 rows. `kInlinePlan`: the CTAs derive
-// the plan. `kScaled`: latent rows are scaled.
-template <class T, int kRowBlocks, bool kInlinePlan, bool kScaled>
+// Rows of the cache: 16-bit latent rows, scaled latent rows, or separate keys and values of several heads.
+enum class MlaRows : uint8_t { kLatent, kScaled, kSeparate };
+
+// `T`: type of q, the rows and the MMAs. kRowBlocks blocks of 16 rows. `kInlinePlan`: the CTAs derive the
+// plan.
+template <class T, int kRowBlocks, bool kInlinePlan, MlaRows kKind>
 class MlaCta {
+  static constexpr bool kScaled = kKind == MlaRows::kScaled, kSeparate = kKind == MlaRows::kSeparate;
+  static constexpr int kHeadDimQk = kSeparate ? kMlaHeadDimV : kMlaHeadDimQk;
   static constexpr int kRows = 16 * kRowBlocks, kKeys = 32, kThreads = kMlaThreads, kWarps = kThreads / 32;
-  // A tile has 36 KiB: the stages that fit on an SM of 163 KiB next to the queries.
-  static constexpr int kStages = kRowBlocks == 1 ? 3 : 2;
+  // A tile has 36 KiB, or 64 KiB if rows are separate: the stages that fit on an SM of 163 KiB next to the
+  // queries.
+  static constexpr int kStages = (kRowBlocks == 1 ? 3 : 2) - (kSeparate ? 1 : 0);
   static constexpr int kKeyBlocks = kKeys / 16;
   static constexpr int kColumnParts = kWarps / (kRowBlocks * kKeyBlocks);
-  static constexpr int kStepsPerWarp = kMlaHeadDimQk / 16 / kColumnParts;
+  static constexpr int kStepsPerWarp = kHeadDimQk / 16 / kColumnParts;
   static_assert(kColumnParts * kRowBlocks * kKeyBlocks == kWarps);
-  static_assert(kColumnParts * kStepsPerWarp * 16 == kMlaHeadDimQk);
+  static_assert(kColumnParts * kStepsPerWarp * 16 == kHeadDimQk);
   static constexpr int kMergeUnroll = merge_at_once(kMlaHeadDimV);
   static constexpr int kWarpColumns = kMlaHeadDimV / kWarps;
   // Threads that share a row's scores.
@@ -55,15 +62,15 @@ class MlaCta {
 
   using Pipeline =
       std::conditional_t<kScaled, ScaledRowPipeline<T, kKeys, kThreads, /*kStages=*/3>,
-                         KvPipeline<kMlaHeadDimQk, 0, 2, kKeys, kThreads, kStages, /*kFillsAllStages=*/false,
-                                    /*kReadsOnce=*/false>>;
-  using Latent = SwizzledRows<kMlaHeadDimQk * 2>;
+                         KvPipeline<kHeadDimQk, kSeparate ? kMlaHeadDimV : 0, 2, kKeys, kThreads, kStages,
+                                    /*kFillsAllStages=*/false, /*kReadsOnce=*/false>>;
+  using Latent = SwizzledRows<kHeadDimQk * 2>;
   using P = SwizzledRows<kKeys * 2>;
 
   // Rows of scores start 8 banks apart, so that the 4 rows that a warp writes together are in different
   // banks.
   static constexpr int kScorePitch = kKeys + 8;
-  static constexpr int kQueryBytes = kRows * kMlaHeadDimQk * 2;
+  static constexpr int kQueryBytes = kRows * kHeadDimQk * 2;
   static constexpr int kScoresAt = kQueryBytes + Pipeline::kSharedBytes;
   static constexpr int kPAt = kScoresAt + kColumnParts * kRows * kScorePitch * 4;
   static constexpr int kRowScalesAt = kPAt + kRows * kKeys * 2;
@@ -81,14 +88,16 @@ class MlaCta {
     const PlanStart start = plan.start(static_cast<int>(blockIdx.x));
     walk_plan<false>(params_, plan, static_cast<int>(blockIdx.x), start,
                      [&](const RowTile& tile, int head, const KvTileRange& range) {
-                       // With 16-bit rows there is one group of heads.
-                       head_ = kScaled ? head : 0;
+                       // With 16-bit latent rows there is one group of heads.
+                       head_ = kKind == MlaRows::kLatent ? 0 : head;
                        attend(tile, range, prefetches);
                        prefetches = false;
                        if (range.partial_idx < 0 || !params_.plan.ctas_merge) return;
                        const PartialResults partials =
-                           find_partial_results<false>(params_.plan, tile, 0, plan.partition());
-                       if (complete_partials(params_.plan.partials_done + tile.index, 1, partials.count))
+                           find_partial_results<false>(params_.plan, tile, head_, plan.partition());
+                       int32_t* const num_done =
+                           params_.plan.partials_done + tile.index * params_.num_kv_heads + head_;
+                       if (complete_partials(num_done, 1, partials.count))
                          merge_partials<kMlaHeadDimV, kThreads, kMergeUnroll>(
                              params_, partials, 0, num_rows_, [this](int tile_row) {
                                const TileRow row = row_at(tile_row);
@@ -128,7 +137,7 @@ class MlaCta {
     const int range_begin = (tile.first_kv_tile + range.first) * kv_tile_keys;
     const int first_position = max(range_begin, tile.kv_begin / kKeys * kKeys);
     const int range_end = min(range_begin + range.count * kv_tile_keys, tile.kv_end);
-    pipeline_.set_tiles(tile, 0, first_position, range_end,
+    pipeline_.set_tiles(tile, kSeparate ? head_ : 0, first_position, range_end,
                         max(0, (range_end - first_position + kKeys - 1) / kKeys));
     int num_filled = 0;
     if (prefetches) {
@@ -149,12 +158,13 @@ class MlaCta {
       if constexpr (kScaled) pipeline_.convert(i);
       multiply_qk(pipeline_.k(i));
       __syncthreads();
+      if constexpr (kSeparate) pipeline_.wait_for_values(i);
       const int first_key = pipeline_.first_position(i);
       const bool edge = first_key < full.begin || first_key + kKeys > full.end;
       const bool changed = softmax(first_key, edge, softmax_scale_log2, row_max, row_sum);
       if (__syncthreads_or(changed)) rescale(out);
       pipeline_.publish_next(i);
-      multiply_pv(pipeline_.k(i), out);
+      multiply_pv(values(i), out);
     }
     ptx::cp_async_wait_group<0>();
     write(out, softmax_scale_log2, row_max, row_sum, range.partial_idx);
@@ -162,7 +172,7 @@ class MlaCta {
 
   // Copies columns of q, then those of q_rope. Rows and columns past the end are zero.
   __device__ void copy_queries() {
-    constexpr int kPieces = kMlaHeadDimQk / 8;
+    constexpr int kPieces = kHeadDimQk / 8;
     const char* const none = static_cast<const char*>(params_.q.data);
     const int num_nope = params_.head_dim_qk - params_.rope_dim;
     for (int i = static_cast<int>(threadIdx.x); i < kRows * kPieces; i += kThreads) {
@@ -276,13 +286,21 @@ class MlaCta {
       }
   }
 
-  // out += P times this warp's columns of the latent rows.
+  // Returns the address of the values of tile i.
+  __device__ uint32_t values(int i) const {
+    if constexpr (kSeparate)
+      return pipeline_.v(i);
+    else
+      return pipeline_.k(i);
+  }
+
+  // out += P times this warp's columns of the values, which have the pitch of keys.
   template <class Out>
-  __device__ void multiply_pv(uint32_t keys, Out& out) {
+  __device__ void multiply_pv(uint32_t rows, Out& out) {
     const int thread = ptx::tid_x(), warp = thread / 32, lane = thread % 32;
     const uint32_t p = ptx::shared_address(shared_) + kPAt;
     // kWarpColumns are whole swizzle groups.
-    const uint32_t value_rows = keys + Latent::offset(lane % 16, lane / 16) + warp * kWarpColumns * 2;
+    const uint32_t value_rows = rows + Latent::offset(lane % 16, lane / 16) + warp * kWarpColumns * 2;
     static_assert(kWarpColumns / 8 % Latent::kGroup == 0);
 #pragma unroll
     for (int step = 0; step < kKeys / 16; ++step) {
@@ -293,7 +311,7 @@ class MlaCta {
 #pragma unroll
       for (int n = 0; n < kWarpColumns / 16; ++n) {
         uint32_t values[4];
-        ptx::ldmatrix_x4_trans(values, Latent::advance(value_rows, n * 2) + step * 16 * kMlaHeadDimQk * 2);
+        ptx::ldmatrix_x4_trans(values, Latent::advance(value_rows, n * 2) + step * 16 * kHeadDimQk * 2);
 #pragma unroll
         for (int b = 0; b < kRowBlocks; ++b) {
           ptx::mma_m16n8k16(out[b][2 * n], a[b], values[0], values[1], T());
@@ -367,19 +385,20 @@ class MlaCta {
   int head_ = 0;  // group of query heads
 };
 
-template <class T, int kRowBlocks, bool kInlinePlan, bool kScaled>
+template <class T, int kRowBlocks, bool kInlinePlan, MlaRows kKind>
 __global__ void __launch_bounds__(kMlaThreads, 1) mla_kernel(const __grid_constant__ AttentionParams params) {
   extern __shared__ __align__(128) char shared[];
-  MlaCta<T, kRowBlocks, kInlinePlan, kScaled>(params, shared).run();
+  MlaCta<T, kRowBlocks, kInlinePlan, kKind>(params, shared).run();
   ptx::launch_dependents();
 }
 
-template <class T, int kRowBlocks, bool kInlinePlan, bool kScaled>
+template <class T, int kRowBlocks, bool kInlinePlan, MlaRows kKind>
 void launch_mla_instance(const AttentionParams& params, int num_row_tiles, void* stream) {
-  constexpr int kSharedBytes = MlaCta<T, kRowBlocks, kInlinePlan, kScaled>::kSharedBytes;
-  constexpr int kMost = kScaled ? kScaledMlaSharedBytes : kMlaSharedBytes;
-  static_assert(kRowBlocks == 4 ? kSharedBytes == kMost : kSharedBytes < kMost);
-  constexpr auto kKernel = mla_kernel<T, kRowBlocks, kInlinePlan, kScaled>;
+  constexpr int kSharedBytes = MlaCta<T, kRowBlocks, kInlinePlan, kKind>::kSharedBytes;
+  constexpr int kMost = kKind == MlaRows::kScaled ? kScaledMlaSharedBytes : kMlaSharedBytes;
+  static_assert(kRowBlocks == 4 && kKind != MlaRows::kSeparate ? kSharedBytes == kMost
+                                                               : kSharedBytes < kMost);
+  constexpr auto kKernel = mla_kernel<T, kRowBlocks, kInlinePlan, kKind>;
   allow_shared_memory<kKernel>(kSharedBytes, "MLA: shared memory");
   const dim3 grid = params.plan.streamed ? dim3(static_cast<unsigned>(params.plan.num_ctas))
                                          : dim3(static_cast<unsigned>(num_row_tiles),
@@ -387,12 +406,12 @@ void launch_mla_instance(const AttentionParams& params, int num_row_tiles, void*
   launch_dependent<AttentionParams>(kKernel, grid, kMlaThreads, kSharedBytes, stream, params, "MLA");
 }
 
-template <class T, bool kScaled>
+template <class T, MlaRows kKind>
 void launch_mla_plan(const AttentionParams& params, int num_row_tiles, void* stream) {
   const auto launch = [&]<bool kInlinePlan>() {
     params.plan.tile_rows == 16
-        ? launch_mla_instance<T, 1, kInlinePlan, kScaled>(params, num_row_tiles, stream)
-        : launch_mla_instance<T, 4, kInlinePlan, kScaled>(params, num_row_tiles, stream);
+        ? launch_mla_instance<T, 1, kInlinePlan, kKind>(params, num_row_tiles, stream)
+        : launch_mla_instance<T, 4, kInlinePlan, kKind>(params, num_row_tiles, stream);
   };
   params.plan.inline_plan ? launch.template operator()<true>() : launch.template operator()<false>();
 }

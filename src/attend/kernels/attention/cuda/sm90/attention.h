@@ -16,6 +16,11 @@ void mla(const MlaArgs& args, const AttentionParams& params, const DevicePlan& p
 void prefill(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan, HeadDims dims,
              Stream& stream);
 
+// Decode, verify and short extend with head dims of V above 256, for problems that kSm90WideDecode of
+// choose.h supports. `params`: parameters of `args`. A separate kernel merges partial results.
+void wide_decode(const AttentionArgs& args, const AttentionParams& params, const DevicePlan& plan,
+                 Stream& stream);
+
 // Decode of a single request with 16-bit q and K/V, for problems that kSm90SingleRequestDecode of choose.h
 // supports. Needs no separate merge. `dims`: head dims of the instance.
 void single_request_decode(const AttentionParams& params, HeadDims dims, Stream& stream);

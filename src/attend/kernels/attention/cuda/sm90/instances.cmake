@@ -1,6 +1,6 @@
 # Instances of prefill: head dims of K and of V. Other head dims use the next larger instance; if two instances
 # support them, the first of this list.
-set(prefill_head_dims "64 64" "96 96" "128 128" "192 128" "256 256")
+set(prefill_head_dims "64 64" "96 96" "128 128" "192 128" "256 256" "512 512")
 set(prefill_head_dims_of_fp8 "64 64" "128 128")
 set(prefill_head_dims_of_e4m3 "64 64" "128 128" "192 128")  # q and K/V of e4m3, multiplied without conversion
 # Head dims of single-request decode (kSingleRequestDecodeDims of common/tile_config.h).

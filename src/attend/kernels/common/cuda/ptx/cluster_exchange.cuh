@@ -21,6 +21,11 @@ __device__ inline void mbarrier_arrive_cluster_relaxed(uint32_t barrier) {
   asm volatile("mbarrier.arrive.relaxed.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
 }
 
+// Arrives at a barrier of any CTA, after earlier accesses of this thread. "mbarrier.arrive.release.cluster".
+__device__ inline void mbarrier_arrive_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];\n" ::"r"(barrier) : "memory");
+}
+
 // "mbarrier.try_wait.acquire.cluster".
 __device__ inline bool mbarrier_try_wait_cluster(uint32_t barrier, uint32_t parity) {
   uint32_t ended;

@@ -63,4 +63,12 @@ __device__ inline void stmatrix_x4(uint32_t shared_row, const uint32_t (&matrice
                : "memory");
 }
 
+// Same for transposed matrices: lane l has elements 2 (l % 4) and 2 (l % 4) + 1 of column l / 4 of each.
+// "stmatrix .trans".
+__device__ inline void stmatrix_x4_trans(uint32_t shared_row, const uint32_t (&matrices)[4]) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(shared_row),
+               "r"(matrices[0]), "r"(matrices[1]), "r"(matrices[2]), "r"(matrices[3])
+               : "memory");
+}
+
 }  // namespace attend::kernels::cuda::ptx

@@ -84,6 +84,12 @@ CUtensorMap encode_rows(const TensorView& rows, std::array<int, kRank - 1> box) 
 
 }  // namespace
 
+bool has_tensor_map(const TensorView& view) {
+  for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
+    if (view.shape[dim] == 0 || (view.shape[dim] > 1 && view.strides[dim] <= 0)) return false;
+  return true;
+}
+
 CUtensorMap map_rows(const TensorView& matrix, int box_rows) { return encode_rows<2>(matrix, {box_rows}); }
 
 CUtensorMap map_row_pairs(const TensorView& weight, bool gated, int box_pairs) {

@@ -7,6 +7,9 @@
 
 namespace attend::kernels::cuda::sm90 {
 
+// Returns true if a view of rows can have a map: sizes and strides of its dimensions are above 0.
+bool has_tensor_map(const TensorView& view);
+
 // Boxes of 128 bytes of a row by `box_rows` rows of a matrix of 16-bit elements or fp8, with 128-byte
 // swizzle. Rows start at multiples of 16 bytes.
 CUtensorMap map_rows(const TensorView& matrix, int box_rows);

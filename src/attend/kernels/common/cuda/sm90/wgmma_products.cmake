@@ -52,6 +52,44 @@ __device__ inline void wgmma_mma_async_rs(float (&accumulators)[${num_accumulato
 endforeach()
 configure_file(common/cuda/sm90/wgmma_products.cuh.in ${generated_dir}/attend_generated/wgmma_products.cuh @ONLY)
 
+# Instructions of wide decode (wide_decode.cuh), where N is query rows: MN-major a, and K-major a for numbers of columns
+# that only this kernel uses.
+set(wgmma_transposed_products "")
+foreach(num_columns IN ITEMS 16 64)
+  name_operands(${num_columns})
+  foreach(type "bf16 __nv_bfloat16" "f16 __half")
+    separate_arguments(type)
+    list(GET type 0 ptx_type)
+    list(GET type 1 cpp_type)
+    set(instruction "wgmma.mma_async.sync.aligned.m64n${num_columns}k16.f32.${ptx_type}.${ptx_type}")
+    string(APPEND wgmma_transposed_products
+"__device__ inline void wgmma_mma_async_transposed_a(float (&accumulators)[${num_accumulators}], uint64_t a, uint64_t b, bool add,
+                                                    ${cpp_type}) {
+  asm volatile(
+      \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_2}, 0;\\n\"
+      \"${instruction} \"
+      \"{${names}}, %${num_accumulators}, %${operand_1}, add, 1, 1, 1, 0;\\n}\\n\"
+      : ${operands}
+      : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(add)));
+}
+")
+    if(NOT num_columns IN_LIST columns_of_products)
+      string(APPEND wgmma_transposed_products
+"__device__ inline void wgmma_mma_async(float (&accumulators)[${num_accumulators}], uint64_t a, uint64_t b, bool add, ${cpp_type}) {
+  asm volatile(
+      \"{\\n.reg .pred add;\\nsetp.ne.b32 add, %${operand_2}, 0;\\n\"
+      \"${instruction} \"
+      \"{${names}}, %${num_accumulators}, %${operand_1}, add, 1, 1, 0, 0;\\n}\\n\"
+      : ${operands}
+      : \"l\"(a), \"l\"(b), \"r\"(static_cast<int>(add)));
+}
+")
+    endif()
+  endforeach()
+endforeach()
+configure_file(common/cuda/sm90/wgmma_transposed_products.cuh.in
+               ${generated_dir}/attend_generated/wgmma_transposed_products.cuh @ONLY)
+
 
 # Instructions with a in registers and K-major b: N is rows of x of the swap-AB quantized GEMM or of mxfp4 expert tiles, or
 # keys of prefill under fixed splits.

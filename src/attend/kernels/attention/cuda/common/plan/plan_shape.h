@@ -34,7 +34,7 @@ enum class PlanKind : uint8_t {
   kVerify,        // the prefill kernel's CTAs divide the keys of few rows (sm90)
   kPrefill,       // work tiles of the sm90 prefill kernels
   kFixedSplits,   // splits that end at multiples of split_tokens
-  kLatentRows,    // MLA
+  kLatentRows,    // MLA, and attention with values wider than 256
   kFewClusters,   // decode in clusters, with one CTA per SM
   kClusters,      // decode in clusters
   kFewWorkTiles,  // decode of few work tiles without clusters
@@ -46,7 +46,7 @@ inline constexpr int kNumPlanKinds = 8;
 struct PlanShape {
   PlanKind kind;
   int num_row_tiles;    // upper bound, at least 1
-  int num_head_groups;  // KV heads of the plan; MLA: groups of query heads that read the same latent rows
+  int num_head_groups;  // KV heads of the plan, or groups of query heads that read a single one (wide values)
   int tile_rows, partial_rows;
   int num_ctas, heads_per_round, cluster_size, num_ctas_per_sm;
   PartitionRules partition;

@@ -218,12 +218,12 @@ class MlaConverter {
   // Registers are limited: stages and parities of pipelines are derived from counts, values that depend on
   // the lane are recomputed, and the work tile is read at its use.
   __device__ void run(const Plan& cta_plan) {
-    if (publishes()) MlaWalk<Plan, kPlain>(mla_, cta_plan, shared_.walk()).begin();
+    if (publishes()) MlaWalk<Plan, kPlain>(params_, cta_plan, shared_.walk()).begin();
 #pragma unroll 1
     for (int num_work_tiles = 0;; ++num_work_tiles) {
       const PipelineState place{num_work_tiles % MlaTile::kScheduleStages,
                                 static_cast<uint32_t>(num_work_tiles / MlaTile::kScheduleStages & 1)};
-      if (publishes()) MlaWalk<Plan, kPlain>(mla_, cta_plan, shared_.walk()).publish(shared_, place);
+      if (publishes()) MlaWalk<Plan, kPlain>(params_, cta_plan, shared_.walk()).publish(shared_, place);
       ptx::mbarrier_wait(shared_.schedule_full(place.stage), place.parity);
       const MlaWorkTile& work_tile = shared_.work_tile(place.stage);
       if (work_tile.num_tiles < 0) return;

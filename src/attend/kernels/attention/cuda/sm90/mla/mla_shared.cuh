@@ -217,7 +217,7 @@ __device__ inline int64_t mla_partial_begin(int partial_idx, int partial_rows, i
          (mla_partial_blocks(head_dim_v) * kMlaPartialBlock);
 }
 
-// Work tiles of a CTA of MLA on sm_90a, and the copies of their queries.
+// Work tiles of a CTA of MLA and of wide decode on sm_90a, and the copies of MLA's queries.
 
 // Iterates over the work tiles of a CTA: its share of a streamed plan, or every gridDim.x-th row tile and
 // head. Used by one thread. The position is in shared memory because registers are limited.
@@ -225,8 +225,8 @@ template <class Plan, bool kPlain>
 class MlaWalk {
  public:
   // `walk`: start of the CTA in the plan, or only the header.
-  __device__ MlaWalk(const MlaParams& params, const Plan& cta_plan, PlanStart& walk)
-      : params_(params.attention), cta_plan_(cta_plan), walk_(walk) {}
+  __device__ MlaWalk(const AttentionParams& params, const Plan& cta_plan, PlanStart& walk)
+      : params_(params), cta_plan_(cta_plan), walk_(walk) {}
 
   // Called before publish().
   __device__ void begin() {
@@ -234,7 +234,8 @@ class MlaWalk {
   }
 
   // Publishes the next work tile, or the end, as soon as the stage of `place` is free.
-  __device__ void publish(const MlaShared& shared, const PipelineState& place) {
+  template <class Shared>
+  __device__ void publish(const Shared& shared, const PipelineState& place) {
     ptx::mbarrier_wait(shared.schedule_empty(place.stage), place.parity ^ 1);
     next(shared.work_tile(place.stage));
     ptx::mbarrier_arrive(shared.schedule_full(place.stage));
@@ -404,7 +405,7 @@ class MlaScheduler {
         publishes_(warp == 0 && lane() == 0) {}
 
   __device__ void run(const Plan& cta_plan) {
-    MlaWalk<Plan, kPlain> walk(params_, cta_plan, shared_.walk());
+    MlaWalk<Plan, kPlain> walk(params_.attention, cta_plan, shared_.walk());
     if (publishes_) walk.begin();
     uint32_t parity = 0;
     for (PipelineState place;; place.advance(MlaTile::kScheduleStages), parity ^= 1) {

@@ -44,16 +44,9 @@ static_assert(kInstancesAreSampled ||
                 return find_instance(Element::kF8E4M3, Element::kF8E4M3, dims) != nullptr;
               }));
 
-// Tensor maps require sizes and strides above 0.
-bool has_map(const TensorView& view) {
-  for (size_t dim = 0; dim + 1 < static_cast<size_t>(view.rank); ++dim)
-    if (view.shape[dim] == 0 || (view.shape[dim] > 1 && view.strides[dim] <= 0)) return false;
-  return true;
-}
-
 // Returns the number of rows of a TMA box; 0: TMA is not used.
 int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
-  if (!has_map(kv.k) || !has_map(kv.v)) return 0;
+  if (!has_tensor_map(kv.k) || !has_tensor_map(kv.v)) return 0;
   const int max_rows = is_fp8(kv.k.dtype) ? kMaxFp8BoxRows : max_box_rows(head_dim_qk, verifies);
   if (kv.index.kind == KvIndexKind::kContiguous) return max_rows;
   return kv.index.page_size < min_box_rows(q, kv.k.dtype, head_dim_qk, verifies)
@@ -64,12 +57,12 @@ int box_rows_for(DType q, const KvView& kv, int head_dim_qk, bool verifies) {
 // Returns the number of tokens that have exactly the rows of a consumer, over the heads of a group; 0 if no
 // number fits or TMA does not support such queries.
 int box_tokens_for(const TensorView& q, int group) {
-  return kConsumerRows % group == 0 && has_map(q) ? kConsumerRows / group : 0;
+  return kConsumerRows % group == 0 && has_tensor_map(q) ? kConsumerRows / group : 0;
 }
 
 int max_work_tiles(const AttentionArgs& args, const DevicePlan& plan) {
   return static_cast<int>(max_prefill_work_tiles(plan.num_row_tiles(), args.batch.num_reqs(),
-                                                 plan.view().tile_rows, plan.limits().num_kv_heads));
+                                                 plan.view().tile_rows, plan.num_head_groups()));
 }
 
 }  // namespace
@@ -103,12 +96,14 @@ void prefill(const AttentionArgs& args, const AttentionParams& params, const Dev
   }
   if (prefill.box_tokens > 0) {
     prefill.q = map_tokens(args.q, params.group, prefill.box_tokens);
-    prefill.stores_boxes = size_of(args.out.dtype) == 2 && has_map(args.out);
+    prefill.stores_boxes = size_of(args.out.dtype) == 2 && has_tensor_map(args.out);
     if (prefill.stores_boxes) prefill.out = map_tokens(args.out, params.group, prefill.box_tokens);
   }
+  // CTAs, or pairs of them.
+  const int max_ctas = plan.limits().num_workers / ctas_per_work_tile(dims);
   instance.launch(prefill,
                   divides_keys(params.plan) ? params.plan.num_ctas
-                                            : std::min(max_work_tiles(args, plan), plan.limits().num_workers),
+                                            : std::min(max_work_tiles(args, plan), std::max(1, max_ctas)),
                   stream.handle);
 }
 

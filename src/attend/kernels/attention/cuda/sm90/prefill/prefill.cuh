@@ -17,9 +17,13 @@
 // row sums are the same, and a split that ends is merged into the previous ones, which are in shared memory.
 // Queries are then in registers.
 //
+// Pairs (head dim 512): the CTAs of a cluster of two have the same work tiles and each half of the columns of
+// q, K, V and the output, with the tile of head dim 256. Consumer warps of the same rows exchange their parts
+// of the scores with st.async, so that both CTAs have the same sums, row maxima and P.
+//
 //   tile        128 rows x 128 keys (64 at head dim 256 and with fixed splits); 192 rows x 96 keys at head
 //               dims 64 and 96 (fp8: 128 x 128); verify: 64 rows x 32 keys. Head dims 64/64, 96/96, 128/128,
-//               192/128, 256/256
+//               192/128, 256/256, 512/512 in pairs
 //   warps       1 (verify) to 3 consumer warpgroups of 64 rows each: QK^T and PV by wgmma m64n(keys)k16 and
 //               m64n(head_dim_v)k16, P in registers. A producer warpgroup: a warp for K and one for V, by TMA
 //               if pages have 16 rows or more (8 up to head dim 96 and for verify, fp8 4), else by rows; two
@@ -33,9 +37,10 @@
 //               224 KB. Two work tiles with their queries (one above 128 and for verify), two stages of K and
 //               two of V (three with fixed splits; by rows three of K except at 192/128, and three of V at
 //               64), two stages of fp8 (at 128 two half tiles), and accumulators of the splits that have
-//               ended
+//               ended. In pairs 224 KB, of which 32 are scores of the other CTA
 //   bytes       per KV tile: 24 KB at head dims 64, 36 KB at 96, 64 KB at 128, 80 KB at 192/128, 64 KB at
-//               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB
+//               256; fp8: 16 and 32 KB; verify: 8, 12, 16, 20 KB; in pairs 64 KB per CTA, and 32 KB of scores
+//               in each direction
 //   bound       tensor cores, and the exponentials of the softmax
 #pragma once
 
@@ -326,6 +331,10 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     int first_key = ptx::warp_uniform(work_tile.first_key);
     ptx::fence_operand(rows.scores);
     release_keys();
+    if constexpr (Tile::kInPairs) {
+      exchange_scores(rows);
+      release_peer_scores();
+    }
     if (caps()) cap(rows);
     if (!is_full(full, first_key))
       rows.mask_scores(kKeepsKeyEnds ? visible : score_mask(work_tile, first_key));
@@ -421,6 +430,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
     if constexpr (!kPlain && kKeepsKeyEnds) visible = score_mask(work_tile, first_key);
     ptx::wgmma_wait_group<1>();
     ptx::fence_operand(rows.scores);
+    if constexpr (Tile::kInPairs) exchange_scores(rows);
     const auto cap_and_mask = [&] {
       if constexpr (!kPlain) {
         if (caps()) cap(rows);
@@ -444,6 +454,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
         softmax_scales(),
         [&] {
           rows.multiply_keys_by_warp(q, shared_.keys(keys_.stage()));
+          if constexpr (Tile::kInPairs) rows.add_scores(shared_.peer_scores(consumer_warp()));
           cap_and_mask();
         },
         [&] {
@@ -451,12 +462,34 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
           ptx::fence_operand(rows.out);
         });
     release_keys();
+    if constexpr (Tile::kInPairs) release_peer_scores();
     wait_for_keys_or_end(more, work_tile);
     ptx::wgmma_wait_group<0>();
     ptx::fence_operand(rows.out);
     release_values(2);
     rows.pack_p();
   }
+
+  // Sends the scores of this CTA's columns to the other CTA of the cluster, and adds those of its columns.
+  // Both CTAs then have the same bits, since both add two numbers.
+  __device__ __forceinline__ void exchange_scores(Rows& rows) {
+    const int peer = ptx::cluster_rank() ^ 1;
+    const uint32_t full = shared_.peer_scores_full(warpgroup_), scores = shared_.peer_scores(consumer_warp());
+    if (threadIdx.x % 32 == 0)
+      ptx::mbarrier_arrive_expect_tx(full, Tile::kPeerScoreBytes / Tile::kConsumerWarps);
+    ptx::mbarrier_wait_cluster(shared_.peer_scores_empty(warpgroup_), peer_parity_ ^ 1);
+    rows.send_scores(ptx::mapa(scores, peer), ptx::mapa(full, peer));
+    ptx::mbarrier_wait_cluster(full, peer_parity_);
+    peer_parity_ ^= 1;
+    rows.add_scores(scores);
+  }
+  // Permits the other CTA to send the scores of the next KV tile.
+  __device__ __forceinline__ void release_peer_scores() const {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0)
+      ptx::mbarrier_arrive_cluster(ptx::mapa(shared_.peer_scores_empty(warpgroup_), ptx::cluster_rank() ^ 1));
+  }
+  __device__ __forceinline__ int consumer_warp() const { return 4 * warpgroup_ + ptx::warp_in_warpgroup(); }
 
   // Same, with the row max computed before the exponentials.
   __device__ __forceinline__ void make_p(Rows& rows, [[maybe_unused]] Splits& splits,
@@ -598,6 +631,7 @@ class PrefillConsumer : PrefillConsumerBase<Tile, PrefillShared<Tile>> {
   float score_scales_[2];
   // Query scales without descales, two in a register: they are powers of two, so bf16 is exact.
   uint32_t query_scales_;
+  uint32_t peer_parity_ = 0;  // of the next scores of the other CTA
   // Wraps when K and V are both at their first stage.
   static constexpr uint32_t kRounds =
       Tile::kKeyStages == Tile::kStages ? count_wrap(Tile::kStages) : 2 * Tile::kKeyStages * Tile::kStages;
@@ -628,6 +662,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasPerSm)
     if (threadIdx.x == 32 && params.box_tokens > 0) ptx::prefetch_tensormap(&params.q);
   }
   const int warp = begin_roles<Tile>(params.attention);
+  // Barriers of the other CTA are initialized before scores are sent to it.
+  if constexpr (Tile::kInPairs) {
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
+  }
   if (warp >= Tile::kProducerWarps) {
     ptx::setmaxnreg_inc<Tile::kConsumerRegisters>();
     PrefillConsumer<T, Tile>(params, shared, (warp - Tile::kProducerWarps) / 4).run();
@@ -654,6 +693,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kCtasPerSm)
       PrefillConverter<kKv, Tile, false>(shared, warp).run();
     else
       PrefillConverter<kKv, Tile, true>(shared, warp - Tile::kWarpsPerOperand).run();
+  }
+  // The other CTA has no accesses to this one's memory left.
+  if constexpr (Tile::kInPairs) {
+    __syncwarp();
+    ptx::cluster_arrive();
+    ptx::cluster_wait();
   }
 }
 

@@ -51,8 +51,9 @@ struct PrefillParams {
 
 // Launches a plan with row tiles of kPrefillRows, a half or, if CTAs divide keys, a quarter of them. q is
 // 16-bit with K/V of the same type or fp8, or q and K/V are e4m3. `num_ctas`: at most the number of SMs; that
-// of the plan if CTAs divide keys. launch_merge_partials() of sm80 merges their partial results, unless they
-// verify. `stream` is a cudaStream_t. Throws Error(kDevice) if the launch fails.
+// of the plan if CTAs divide keys; in pairs, the number of pairs. launch_merge_partials() of sm80 merges
+// their partial results, unless they verify. `stream` is a cudaStream_t. Throws Error(kDevice) if the launch
+// fails.
 using PrefillLaunch = void (*)(const PrefillParams& params, int num_ctas, void* stream);
 
 }  // namespace attend::kernels::cuda::sm90

@@ -6,6 +6,7 @@
 #include "attend/kernels/attention/cuda/common/plan/plan_walk.cuh"
 #include "attend/kernels/attention/cuda/common/work_tile_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_kernel.h"
+#include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mbarrier.cuh"
 #include "attend/kernels/common/cuda/ptx/tensor_copy.cuh"
@@ -72,10 +73,24 @@ __device__ KvPartition plan_partition(const AttentionParams& params) {
   return params.plan.header->partition;
 }
 
+// Returns the first column of the head dim that this CTA has: CTAs of a cluster divide the columns.
+template <class Tile>
+__device__ __forceinline__ int first_column_of_cta() {
+  if constexpr (Tile::kCtasPerWorkTile == 1) return 0;
+  return ptx::cluster_rank() * Tile::kHeadDimQk;
+}
+// Returns the index of the CTA, or of its cluster, among those that have work tiles of their own.
+template <class Tile>
+__device__ __forceinline__ int plan_cta() {
+  return Tile::kCtasPerWorkTile == 1 ? static_cast<int>(blockIdx.x) : ptx::cluster_id();
+}
+
 // Iterates over the work tiles of a CTA, in the order of the plan, heads fastest. The first work tile of a
 // CTA has the CTA's index. After it has published a work tile, a CTA takes the next one from an atomic
-// counter. The assignment of work tiles to CTAs changes no bit. If CTAs divide keys, a CTA has the work tiles
-// of its range. Used by one thread.
+// counter. CTAs of a cluster, which must have the same work tiles, take them in rounds instead, of which
+// every other one runs backward: work tiles of a request are in descending order of keys. The assignment of
+// work tiles to CTAs changes no bit. If CTAs divide keys, a CTA has the work tiles of its range. Used by one
+// thread.
 template <class Tile>
 class PrefillWalk {
  public:
@@ -87,7 +102,7 @@ class PrefillWalk {
 
   __device__ void begin() {
     const PlanView& plan = params_.plan;
-    const int cta = static_cast<int>(blockIdx.x);
+    const int cta = plan_cta<Tile>();
     if constexpr (Tile::kSupportsInlinePlan)
       if (plan.inline_plan) return begin_at(InlinePlan<Tile>::derived_start());
     const PlanHeader header = *plan.header;
@@ -123,8 +138,8 @@ class PrefillWalk {
   __device__ void write(PrefillWorkTile& work_tile) {
     PrefillWorkTile next = make_work_tile();
     if (divides_keys_) {
-      const KvTileRange part = range_at<false>(params_.plan, static_cast<int>(blockIdx.x), next.tile, head_,
-                                               first_, min(next.tile.num_kv_tiles - first_, left_));
+      const KvTileRange part = range_at<false>(params_.plan, plan_cta<Tile>(), next.tile, head_, first_,
+                                               min(next.tile.num_kv_tiles - first_, left_));
       left_ -= part.count;
       next.partial_idx = part.partial_idx;
       const int part_begin = (next.tile.first_kv_tile + part.first) * kKeyTile;
@@ -141,7 +156,11 @@ class PrefillWalk {
 
   __device__ void advance() {
     if (!divides_keys_) {
-      work_tile_idx_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
+      if constexpr (Tile::kCtasPerWorkTile > 1)
+        work_tile_idx_ =
+            next_row_tile<true>(work_tile_idx_, static_cast<int>(gridDim.x) / Tile::kCtasPerWorkTile);
+      else
+        work_tile_idx_ = static_cast<int>(gridDim.x) + atomicAdd(progress_, 1);
       return;
     }
     left_ -= gap_;
@@ -154,6 +173,7 @@ class PrefillWalk {
 
   // The last CTA to end resets the counters.
   __device__ void end() const {
+    if constexpr (Tile::kCtasPerWorkTile > 1) return;
     if (divides_keys_ || atomicAdd(progress_ + 1, 1) + 1 < static_cast<int>(gridDim.x)) return;
     progress_[0] = 0;
     progress_[1] = 0;
@@ -356,8 +376,9 @@ class PrefillScheduler {
 #pragma unroll
     for (int panel = 0; panel < Tile::kQkPanels; ++panel)
       ptx::cp_async_bulk_tensor(queries + panel * Tile::kQueryPanelBytes + first_row * kPanelRowBytes,
-                                &params_.q, panel * kPanelColumns, work_tile.head * params_.attention.group,
-                                token, full, ptx::createpolicy_evict_first());
+                                &params_.q, first_column_of_cta<Tile>() + panel * kPanelColumns,
+                                work_tile.head * params_.attention.group, token, full,
+                                ptx::createpolicy_evict_first());
   }
 
   // Rows past the request's are zero. Eight neighboring threads copy 128 bytes of a row.
@@ -372,7 +393,7 @@ class PrefillScheduler {
       const char* from = q + kElementBytes * rows.offset_in(params.q, rows.at(params, tile_row));
 #pragma unroll
       for (int panel = 0; panel < Tile::kQkPanels; ++panel) {
-        const int column = panel * kPanelColumns + piece * kPieceColumns;
+        const int column = first_column_of_cta<Tile>() + panel * kPanelColumns + piece * kPieceColumns;
         const bool valid = tile_row < rows.num_rows && column < params.head_dim_qk;
         ptx::cp_async_16(queries + panel * Tile::kQueryPanelBytes + swizzled(tile_row, piece),
                          valid ? from + kElementBytes * column : q, valid);
@@ -449,8 +470,9 @@ class PrefillProducer {
     const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
     const int page_mask = params_.attention.index.page_size - 1;
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
-    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles,
-              head = work_tile.head;
+    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles;
+    // Heads of a plan for wide values may be groups of query heads of a single KV head.
+    const int head = Tile::kCtasPerWorkTile > 1 && params_.attention.k.head_stride == 0 ? 0 : work_tile.head;
     // Values of the request's later keys are finite, so they may be multiplied by P = 0.
     const int request_end = work_tile.tile.seqlen_kv;
     const auto look_up = [&](int first_key) {
@@ -483,7 +505,8 @@ class PrefillProducer {
 #pragma unroll
           for (int panel = 0; panel < kPanels; ++panel)
             ptx::cp_async_bulk_tensor(tile() + panel * Tile::kKeyPanelBytes + row * kPanelRowBytes,
-                                      kValues ? &params_.v : &params_.k, panel * kPanelColumns, head,
+                                      kValues ? &params_.v : &params_.k,
+                                      first_column_of_cta<Tile>() + panel * kPanelColumns, head,
                                       position & page_mask, page, landed, policy_);
         }
         if (zeroes) {

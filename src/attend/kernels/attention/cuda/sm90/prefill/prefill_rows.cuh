@@ -9,6 +9,7 @@
 #include "attend/kernels/attention/cuda/common/warp_rows.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_softmax.cuh"
 #include "attend/kernels/attention/cuda/sm90/prefill/prefill_tile.cuh"
+#include "attend/kernels/common/cuda/ptx/cluster_exchange.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/common/cuda/ptx/thread.cuh"
@@ -264,6 +265,26 @@ struct PrefillRows : PrefillSoftmax<Tile::kKeys, Tile::kHeadDimV, PrefillPrecisi
     }
   }
 
+  // Sends the scores to the other CTA of the cluster, in which they have address `to` and whose `barrier`
+  // counts them.
+  __device__ __forceinline__ void send_scores(uint32_t to, uint32_t barrier) const {
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i)
+      ptx::st_async_16(to + (i * 32 + ptx::lane()) * 16, scores[4 * i], scores[4 * i + 1], scores[4 * i + 2],
+                       scores[4 * i + 3], barrier);
+  }
+  // Adds the scores that the other CTA has sent.
+  __device__ __forceinline__ void add_scores(uint32_t from) {
+#pragma unroll
+    for (int i = 0; i < kKeys / 8; ++i) {
+      const uint4 bits = ptx::ld_shared_16(from + (i * 32 + ptx::lane()) * 16);
+      scores[4 * i] += __uint_as_float(bits.x);
+      scores[4 * i + 1] += __uint_as_float(bits.y);
+      scores[4 * i + 2] += __uint_as_float(bits.z);
+      scores[4 * i + 3] += __uint_as_float(bits.w);
+    }
+  }
+
   // Called after exponentiate(), when PV of the previous KV tile has ended.
   __device__ __forceinline__ void rescale_and_pack_p() {
     if (rescales) {
@@ -496,7 +517,7 @@ class PrefillEpilogue : PrefillResults {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       scales[half] = load_head_scale(rows, half, softmax_scale_log2) * scale_;
-    write_lse(rows, softmax_scale_log2);
+    if (first_column_of_cta<Tile>() == 0) write_lse(rows, softmax_scale_log2);
     if (params_.out_element == Element::kF32)
       write_wide(rows, scales);
     else
@@ -519,7 +540,7 @@ class PrefillEpilogue : PrefillResults {
       const int tile_row = first_row_ + 8 * half;
       if (tile_row >= rows_.num_rows) continue;
       const int64_t partial_row = int64_t{partial_idx} * params_.plan.partial_rows + tile_row;
-      if (lane_ % 4 == 0)
+      if (lane_ % 4 == 0 && first_column_of_cta<Tile>() == 0)
         params_.plan.partial_state[partial_row] = make_float2(rows.row_max[half], rows.row_sum[half]);
       write_floats(rows, half, scale_,
                    reinterpret_cast<float2*>(params_.plan.partial_out + partial_row * params_.head_dim_v));
@@ -529,7 +550,7 @@ class PrefillEpilogue : PrefillResults {
   __device__ __forceinline__ void write_floats(const Rows& rows, int half, float scale, float2* to) const {
 #pragma unroll
     for (int n = 0; n < kGroups; ++n) {
-      const int column = 8 * n + lane_ % 4 * 2;
+      const int column = first_column_of_cta<Tile>() + 8 * n + lane_ % 4 * 2;
       if (column < params_.head_dim_v)
         to[column / 2] =
             make_float2(rows.out[4 * n + 2 * half] * scale, rows.out[4 * n + 2 * half + 1] * scale);
@@ -552,7 +573,7 @@ class PrefillEpilogue : PrefillResults {
           words[i] = pack(rows.out[4 * (first + i) + 2 * half] * scales[half],
                           rows.out[4 * (first + i) + 2 * half + 1] * scales[half], T());
         quad_transpose(words, lane_);
-        const int group = first + lane_ % 4;
+        const int group = first_column_of_cta<Tile>() / 8 + first + lane_ % 4;
         if (valid && group * 8 < params_.head_dim_v)
           to[group] = make_uint4(words[0], words[1], words[2], words[3]);
       }

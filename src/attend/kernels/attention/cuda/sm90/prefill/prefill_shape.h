@@ -10,8 +10,8 @@
 namespace attend::kernels::cuda::sm90 {
 
 // Head dims of instances.cmake. If two instances fit, the cheaper one is first.
-inline constexpr std::array kPrefillDims{HeadDims{64, 64}, HeadDims{96, 96}, HeadDims{128, 128},
-                                         HeadDims{192, 128}, HeadDims{256, 256}};
+inline constexpr std::array kPrefillDims{HeadDims{64, 64},   HeadDims{96, 96},   HeadDims{128, 128},
+                                         HeadDims{192, 128}, HeadDims{256, 256}, HeadDims{512, 512}};
 // Head dims for fp8 K/V that are converted to 16 bits.
 inline constexpr std::array kFp8PrefillDims{HeadDims{64, 64}, HeadDims{128, 128}};
 // Head dims for e4m3 q, K and V.
@@ -19,6 +19,9 @@ inline constexpr std::array kE4m3PrefillDims{HeadDims{64, 64}, HeadDims{128, 128
 
 // Head dims that support plans with fixed splits, for 16-bit K/V.
 constexpr bool has_fixed_splits(HeadDims dims) { return dims == HeadDims{128, 128}; }
+
+// Returns the number of CTAs of a cluster that computes a work tile: CTAs divide wide head dims.
+constexpr int ctas_per_work_tile(HeadDims dims) { return dims.qk > 256 ? 2 : 1; }
 
 // Returns the largest number of work tiles. A work tile combines consecutive row tiles of a request if they
 // are lower than kPrefillRows.

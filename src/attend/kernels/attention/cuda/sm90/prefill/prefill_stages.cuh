@@ -131,8 +131,9 @@ class PrefillConsumerBase {
 template <auto kKernel, class Tile, class Shared>
 void launch_prefill_kernel(const PrefillParams& params, int num_ctas, void* stream) {
   allow_shared_memory<kKernel>(Shared::kBytes, "attention: shared memory");
-  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas)), Tile::kThreads,
-                                  Shared::kBytes, stream, params, "attention");
+  launch_dependent<PrefillParams>(kKernel, dim3(static_cast<unsigned>(num_ctas * Tile::kCtasPerWorkTile)),
+                                  Tile::kThreads, Shared::kBytes, stream, params, "attention",
+                                  Tile::kCtasPerWorkTile);
 }
 
 }  // namespace attend::kernels::cuda::sm90

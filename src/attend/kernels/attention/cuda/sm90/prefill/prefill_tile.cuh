@@ -28,7 +28,11 @@ struct PrefillTile {
                         kVerifies = kKind == PrefillKind::kVerify, kByRows = kKind == PrefillKind::kByRows,
                         kHasLogitCap = kCaps;
   static constexpr bool kConvertsKv = kConverted;
-  static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
+  // Above head dim 256, the two CTAs of a cluster have half of the columns each: kHeadDimQk of q and K,
+  // kHeadDimV of V. They exchange their parts of the scores.
+  static constexpr int kCtasPerWorkTile = ctas_per_work_tile({kQk, kV});
+  static constexpr bool kInPairs = kCtasPerWorkTile == 2;
+  static constexpr int kHeadDimQk = kQk / kCtasPerWorkTile, kHeadDimV = kV / kCtasPerWorkTile;
   static constexpr int kConsumers = kVerifies ? 1 : has_three_consumers(kHeadDimQk) && !kConvertsKv ? 3 : 2;
   static constexpr int kElementBytes = 2, kRows = 64 * kConsumers;
   static constexpr int kCtasPerSm = kVerifies ? kVerifyCtasPerSm : 1;
@@ -41,7 +45,7 @@ struct PrefillTile {
   // Stages of V, and of K. A stage becomes empty shortly before the tile after the next is needed. This is
   // late for rows that are copied one by one, so they have a third stage if it fits next to the queries.
   static constexpr int kStages = kFixedSplits || (kByRows && kHeadDimQk == 64) ? 3 : 2;
-  static constexpr int kKeyStages = kByRows && kHeadDimQk != 192 ? 3 : kStages;
+  static constexpr int kKeyStages = kByRows && kHeadDimQk != 192 && !kInPairs ? 3 : kStages;
   static constexpr int kPartsPerTile = 1;              // loaded one after another
   static constexpr bool kProducerZeroesValues = true;  // of rows outside of the request's keys
   // One work tile is computed while K and queries of the next are loaded. More prefetched work tiles would
@@ -84,6 +88,9 @@ struct PrefillTile {
   // Fixed splits: output accumulators of the splits that have ended.
   static constexpr int kSplitBytes = kFixedSplits ? kRows * kHeadDimV * static_cast<int>(sizeof(float)) : 0;
 
+  // Scores of the cluster's other CTA, of one KV tile.
+  static constexpr int kPeerScoreBytes = kInPairs ? kRows * kKeys * static_cast<int>(sizeof(float)) : 0;
+
   // Warps by role.
   static constexpr int kConsumerWarps = 4 * kConsumers;
   static constexpr int kConsumerRows = kRows / kConsumers;
@@ -101,14 +108,15 @@ struct PrefillTile {
   static constexpr int kProducerWarps = kConvertWarps + kCopyWarps;
   static constexpr int kThreads = 32 * (kProducerWarps + kConsumerWarps);
 
-  // Contents of PrefillShared in addition to PrefillStages: fp8 K and V, and the splits that have ended;
-  // staged results and descales; values_copied() and the barriers of fp8.
-  static constexpr int kAddedBytes = 2 * kFp8Stages * kFp8Bytes + kSplitBytes;
+  // Contents of PrefillShared in addition to PrefillStages: fp8 K and V, the splits that have ended, and
+  // scores of the other CTA; staged results and descales; values_copied(), the barriers of fp8 and those of
+  // scores.
+  static constexpr int kAddedBytes = 2 * kFp8Stages * kFp8Bytes + kSplitBytes + kPeerScoreBytes;
   static constexpr int kStagedBytes =
       kStoresOutWithTma ? kQueryWarps * kQueryStages * static_cast<int>(sizeof(StagedResults)) : 0;
   static constexpr int kAddedWorkTileBytes =
       kStagedBytes + (kHasHeadDescales ? kWorkTileStages * static_cast<int>(sizeof(HeadDescales)) : 0);
-  static constexpr int kAddedBarriers = 1 + 4 * kFp8Stages;
+  static constexpr int kAddedBarriers = 1 + 4 * kFp8Stages + (kInPairs ? 2 * kConsumers : 0);
 
   // setmaxnreg redistributes the registers that the CTA was launched with, a multiple of 8 per thread. Some
   // of the 64 K may not be allocated, and a warpgroup that requests those waits forever.
@@ -135,6 +143,7 @@ struct PrefillShared : PrefillStages<Tile> {
   static constexpr int kFp8KeysAt = Stages::kAddedAt;
   static constexpr int kFp8ValuesAt = kFp8KeysAt + Tile::kFp8Stages * Tile::kFp8Bytes;
   static constexpr int kSplitsAt = kFp8ValuesAt + Tile::kFp8Stages * Tile::kFp8Bytes;
+  static constexpr int kPeerScoresAt = kSplitsAt + Tile::kSplitBytes;
   static constexpr int kStagedAt = Stages::kAddedWorkTilesAt;
   static constexpr int kDescalesAt = kStagedAt + Tile::kStagedBytes;
 
@@ -146,6 +155,11 @@ struct PrefillShared : PrefillStages<Tile> {
   __device__ float4* splits(int consumer) const {
     return reinterpret_cast<float4*>(base + kSplitsAt) + consumer * (Tile::kHeadDimV / 8 * 128) +
            ptx::tid_x() % 128;
+  }
+  // Returns the scores that the other CTA of the cluster has sent to a consumer warp: [four scores, lane] of
+  // float4.
+  __device__ uint32_t peer_scores(int warp) const {
+    return shared + kPeerScoresAt + warp * (Tile::kPeerScoreBytes / Tile::kConsumerWarps);
   }
   // Returns the results in a stage of queries, for one of the warps that load queries.
   __device__ StagedResults& staged(int warp, int stage) const {
@@ -165,6 +179,13 @@ struct PrefillShared : PrefillStages<Tile> {
     return fp8_keys_full(3 * Tile::kFp8Stages + stage);
   }
 
+  // The scores for a consumer have arrived; the other CTA has read those that this consumer sent. A barrier
+  // for each warp would let the compiler assume that warps diverge.
+  __device__ uint32_t peer_scores_full(int consumer) const { return added_barrier(1 + consumer); }
+  __device__ uint32_t peer_scores_empty(int consumer) const {
+    return peer_scores_full(Tile::kConsumers + consumer);
+  }
+
   // Called by one thread. `by_rows`: K and V are copied row by row.
   __device__ void init_barriers(bool by_rows) const {
     const int load_warps = by_rows ? Tile::kRowWarps : Tile::kLoadWarps;
@@ -179,6 +200,12 @@ struct PrefillShared : PrefillStages<Tile> {
       ptx::mbarrier_init(this->values_empty(stage), Tile::kConsumerWarps);
     }
     ptx::mbarrier_init(values_copied(), 1);
+    if constexpr (Tile::kInPairs) {
+      for (int consumer = 0; consumer < Tile::kConsumers; ++consumer) {
+        ptx::mbarrier_init(peer_scores_full(consumer), Tile::kConsumerWarps / Tile::kConsumers);
+        ptx::mbarrier_init(peer_scores_empty(consumer), Tile::kConsumerWarps / Tile::kConsumers);
+      }
+    }
     for (int stage = 0; stage < Tile::kFp8Stages; ++stage) {
       ptx::mbarrier_init(fp8_keys_full(stage), 1);
       ptx::mbarrier_init(fp8_values_full(stage), 1);
@@ -245,8 +272,9 @@ class PrefillRowProducer {
     const int num_tiles = work_tile.num_tiles, begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end;
     const AttentionParams& params = params_.attention;
     const PageLookup lookup(params.index, work_tile.tile.request);
-    const char* const keys = piece_address(params.k, work_tile.head);
-    const char* const values = piece_address(params.v, work_tile.head);
+    const int first_column = first_column_of_cta<Tile>();
+    const char* const keys = piece_address(params.k, work_tile.head, first_column);
+    const char* const values = piece_address(params.v, work_tile.head, first_column);
     int next_entries[kRowsPerLane], pages[kRowsPerLane];
     const auto look_up = [&](int first_key) {
       int positions[kRowsPerLane];
@@ -268,14 +296,14 @@ class PrefillRowProducer {
         for (int r = 0; r < kRowsPerLane; ++r) key_pages[r] = lookup.find_page(next_entries[r]);
         if (i + 1 < num_tiles) look_up(first_key + kKeys);
         copy<Tile::kQkPanels>(key_pages, params_.key_rows, keys, shared_.keys_empty(keys_.stage),
-                              keys_.parity, shared_.keys(keys_.stage), params.head_dim_qk, first_key,
-                              is_whole(first_key));
+                              keys_.parity, shared_.keys(keys_.stage), params.head_dim_qk - first_column,
+                              first_key, is_whole(first_key));
         ptx::cp_async_mbarrier_arrive_noinc(shared_.keys_full(keys_.stage));
         keys_.advance(Tile::kKeyStages);
       }
       if (i > 0) {
         copy<Tile::kVPanels>(pages, params_.value_rows, values, shared_.values_empty(values_.stage),
-                             values_.parity, shared_.values(values_.stage), params.head_dim_v,
+                             values_.parity, shared_.values(values_.stage), params.head_dim_v - first_column,
                              first_key - kKeys, is_whole(first_key - kKeys));
         ptx::cp_async_mbarrier_arrive_noinc(shared_.values_full(values_.stage));
         values_.advance(Tile::kStages);
@@ -285,9 +313,10 @@ class PrefillRowProducer {
     }
   }
 
-  // Returns the address of this lane's 16 bytes of a head's row at offset 0.
-  __device__ const char* piece_address(const PagedRows& rows, int head) const {
-    const char* const row = static_cast<const char*>(rows.data) + kElementBytes * (rows.head_stride * head);
+  // Returns the address of this lane's 16 bytes of a head's row at offset 0, from `first_column`.
+  __device__ const char* piece_address(const PagedRows& rows, int head, int first_column) const {
+    const char* const row =
+        static_cast<const char*>(rows.data) + kElementBytes * (rows.head_stride * head + first_column);
     // The compiler would repeat a plain addition for each row.
     return reinterpret_cast<const char*>(ptx::mad_wide(lane_ % 8, 16, reinterpret_cast<int64_t>(row)));
   }

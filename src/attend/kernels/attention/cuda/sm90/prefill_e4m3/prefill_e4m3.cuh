@@ -56,6 +56,7 @@ struct PrefillE4m3Tile {
   static constexpr int kHeadDimQk = kQk, kHeadDimV = kV;
   static constexpr int kElementBytes = 1, kRows = kPrefillRows;
   static constexpr bool kSupportsInlinePlan = false, kVerifies = false, kPingPong = true;
+  static constexpr int kCtasPerWorkTile = 1;
   static constexpr int kKeys = kPanelRowBytes;  // the bytes of a row of V^T
   static constexpr int kPartsPerTile = 1;
   static constexpr int kMaxBoxRows = kMaxFp8BoxRows;
