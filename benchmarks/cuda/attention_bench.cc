@@ -421,6 +421,48 @@ std::vector<Case> cases() {
                       .head_dim = 96,
                       .causal = causal,
                       .all_rows = own_instance});
+  // Global layers of Gemma 4.
+  for (const int batch : {1, 8, 32, 128})
+    for (const int page_size : {64, 16, 1})
+      if (page_size == 64 || batch == 32)
+        list.push_back({.name = "decode 32/4 d512 b" + std::to_string(batch) + " kv8192 page " +
+                                std::to_string(page_size),
+                        .batch = batch,
+                        .seqlen_kv = 8192,
+                        .num_q_heads = 32,
+                        .num_kv_heads = 4,
+                        .head_dim = 512,
+                        .page_size = page_size});
+  for (const int seqlen_q : {4, 8})
+    list.push_back({.name = "verify 32/4 d512 b8 q" + std::to_string(seqlen_q) + " kv8192",
+                    .batch = 8,
+                    .seqlen_q = seqlen_q,
+                    .seqlen_kv = 8192,
+                    .num_q_heads = 32,
+                    .num_kv_heads = 4,
+                    .head_dim = 512});
+  struct WidePrompts {
+    int batch, seqlen_q, page_size;
+    bool causal;
+  };
+  for (const WidePrompts& prompts : {WidePrompts{1, 8192, 64, true},
+                                     {1, 8192, 64, false},
+                                     {4, 2048, 64, true},
+                                     {1, 2048, 64, true},
+                                     {1, 512, 64, true},
+                                     {1, 8192, 16, true},
+                                     {1, 8192, 1, true}})
+    list.push_back({.name = "prefill 32/4 d512 " + std::to_string(prompts.batch) + " x " +
+                            std::to_string(prompts.seqlen_q) + " page " + std::to_string(prompts.page_size) +
+                            (prompts.causal ? " causal" : " full"),
+                    .batch = prompts.batch,
+                    .seqlen_q = prompts.seqlen_q,
+                    .seqlen_kv = prompts.seqlen_q,
+                    .num_q_heads = 32,
+                    .num_kv_heads = 4,
+                    .head_dim = 512,
+                    .page_size = prompts.page_size,
+                    .causal = prompts.causal});
   // Last, since they change the values in memory.
   for (const int head_dim : {128, 64})
     for (const int seqlen : {512, 2048, 4096, 8192, 16384})
