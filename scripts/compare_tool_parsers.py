@@ -58,8 +58,9 @@ EXPLAINED = [
     ("Python's None is returned as the text \"None\" for a type that is not text", ["calls"],
      {"sglang": ["qwen3_coder", "gemma4"], "vllm": ["qwen3_coder"]}),
     ("Texts that look like literals are converted: true becomes True", ["calls"], {"sglang": ["glm47"]}),
-    ("A list of types, and anyOf, are not read: the value becomes null or a text, or the calls are lost", ["calls"],
-     {"sglang": ["hy_v3", "hy_v3_opensource", "minimax-m2", "step3"], "vllm": ["hy_v3"]}),
+    ("A list of types, anyOf and $ref are not read: the value becomes null, a text or an object, or the calls are lost",
+     ["calls"], {"sglang": ["hy_v3", "hy_v3_opensource", "minimax-m2", "minimax-m3", "step3"], "vllm": ["hy_v3", "minimax-m3"]}),
+    ("The text null becomes null", ["calls", "no closer"], {"vllm": ["minimax-m3"]}),
     ("Calls without arguments are dropped", ["empty arguments", "calls"], {"sglang": ["step3"]}),
     ("Negative numbers are not literals: the call or all calls are lost", ["calls"],
      {"sglang": ["pythonic"], "vllm": ["pythonic", "lfm2"]}),
@@ -111,7 +112,7 @@ def after_reasoning(record):
     """
     text = record["text"]
     if record["kind"] != "call in reasoning":
-        text = re.sub(r"^.*</(seed:)?think(:opensource)?>\s*", "", text, count=1, flags=re.S)
+        text = re.sub(r"^.*</(seed:|mm:)?think(:opensource)?>\s*", "", text, count=1, flags=re.S)
         text = re.sub(r"^.*(<\|END_THINKING\|>|<\|close\|>think<\|sep\|>)", "", text, count=1, flags=re.S)
     return text
 
