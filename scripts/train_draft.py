@@ -122,9 +122,10 @@ class Target:
         return prompt + answer + [1], len(prompt)
 
 
-def make_batch(target, rng, avoid):
+def make_batch(target, rng, avoid, factor=1):
     """Returns token rows, the first row of each answer, lengths, and the target's hidden states."""
     length, count = rng.choice(SHAPES)
+    count *= factor
     texts = []
     while len(texts) < count:
         task = rng.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
@@ -134,9 +135,7 @@ def make_batch(target, rng, avoid):
         if len(ids) <= length and example.prompt not in avoid:
             texts.append((ids, start))
     longest = max(len(ids) for ids, _ in texts)
-    rows = torch.ones((count, longest), dtype=torch.long)
-    for row, (ids, _) in zip(rows, texts):
-        row[: len(ids)] = torch.tensor(ids)
+    rows = torch.tensor([ids + [1] * (longest - len(ids)) for ids, _ in texts])
     starts = torch.tensor([start for _, start in texts])
     lengths = torch.tensor([len(ids) for ids, _ in texts])
     return rows, starts, lengths, *target.hidden(rows)
@@ -312,7 +311,7 @@ def train(draft, target, arguments):
 
     while share() < 1:
         # The target's forward is the larger part of the work, so each batch is used several times.
-        batches = [make_batch(target, rng, avoid) for _ in range(8)]
+        batches = [make_batch(target, rng, avoid, arguments.batch_factor) for _ in range(8)]
         for batch in rng.sample(batches * arguments.repeats, len(batches) * arguments.repeats):
             rate = arguments.lr * min(1, (step + 1) / 100) * max(0.02, min(1, 1.6 * (1 - share())))
             for group in optimizer.param_groups:
@@ -338,6 +337,7 @@ def main():
     parser.add_argument("--steps", type=int, default=6000)
     parser.add_argument("--minutes", type=float, default=600, help="ends earlier than --steps after this time")
     parser.add_argument("--unroll", type=int, default=4, help="steps of drafts per row")
+    parser.add_argument("--batch-factor", type=int, default=1, help="batches larger by this factor, for GPUs")
     parser.add_argument("--repeats", type=int, default=3, help="uses of a batch")
     parser.add_argument("--lr", type=float, default=2e-3)
     parser.add_argument("--seed", type=int, default=1)

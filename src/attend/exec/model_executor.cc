@@ -52,7 +52,8 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
   if (spec().draft) {
     ensure(target != nullptr, "a draft without the model of its target");
     model_->share_vocab(target->vocab());
-    hidden_inputs_ = Tensor::empty({limits().max_tokens * config_.hidden_input_width()},
+    // Rows of padding requests are read too, and must be finite.
+    hidden_inputs_ = Tensor::zeros({limits().max_tokens * config_.hidden_input_width()},
                                    config_.placement.dtype, device());
   }
   model_->prepare(limits());

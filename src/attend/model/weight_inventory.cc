@@ -10,8 +10,9 @@ namespace attend {
 WeightInventory::WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint)
     : checkpoint_(checkpoint), quantization_(spec.quantization), dtype_(spec.dtype) {
   std::shared_ptr<const CheckpointTensors> files;
-  if (is_quantized() && checkpoint != nullptr && checkpoint->has_tensors())
-    files = checkpoint->open_tensors();
+  // The files of a draft may have a table and a head.
+  const bool reads_names = is_quantized() || spec.draft.has_value();
+  if (reads_names && checkpoint != nullptr && checkpoint->has_tensors()) files = checkpoint->open_tensors();
   has_files_ = files != nullptr;
   named_ = make_named_slots(spec, {}, files.get());
   if (checkpoint == nullptr) quantize_dummy_tensors(named_.slots, quantization_);
