@@ -75,6 +75,8 @@ def _read_options(options):
             raise rejection("invalid_argument", f"{alias} and {name}: both are the same; expected one of them")
         given[name] = given.pop(alias)
     given.update(_to_speculation(given.pop("speculative_config", None)))
+    if "speculative_draft_model_path" in given:
+        given["speculative_draft_model_path"] = find_model(os.fspath(given["speculative_draft_model_path"]))
     for name in ("tensor_parallel_size", "tp_size"):
         if given.pop(name, 1) != 1:
             raise rejection("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
@@ -91,7 +93,11 @@ _SPECULATIVE_METHODS = {
         f"suffix_decoding_{name}": f"suffix_{name}"
         for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
     },
+    "draft_model": {"model": "draft_model_path"},
 }
+}
+# Algorithms of methods with another name.
+_SPECULATIVE_ALGORITHMS = {"draft_model": "STANDALONE"}
 
 
 def _to_speculation(config):
@@ -99,12 +105,12 @@ def _to_speculation(config):
     if config is None:
         return {}
     config = dict(config)
-    method = config.pop("method", None)
+    method = config.pop("method", "draft_model" if "model" in config else None)
     names = _SPECULATIVE_METHODS.get(method)
     if names is None:
         expected = " or ".join(repr(name) for name in _SPECULATIVE_METHODS)
         raise rejection("unsupported", f"speculative_config: method {method!r}: expected {expected}")
-    options = {"speculative_algorithm": method.upper()}
+    options = {"speculative_algorithm": _SPECULATIVE_ALGORITHMS.get(method, method.upper())}
     if "num_speculative_tokens" in config:  # excludes the last generated token
         options["speculative_num_draft_tokens"] = config.pop("num_speculative_tokens") + 1
     for name, option in names.items():

@@ -76,7 +76,7 @@ TEST(ForeignFlags, RefusesOtherFlagsWithAReplacement) {
         {"--quantization awq", "config.json names the format of quantized weights"},
         {"--num-gpu-blocks-override 10", "a flag of vLLM; in attend: --max-total-tokens"},
         {"--enable-hierarchical-cache", "a flag of SGLang; in attend: prefixes are cached in the KV pool"},
-        {"--speculative-draft-model-path x", "draft models are not supported"},
+        {"--model-draft x", "--speculative-algorithm STANDALONE --speculative-draft-model-path MODEL"},
         {"--no-enable-chunked-prefill", "--chunked-prefill-size with the context length"}}) {
     const CommandResult ran = attend(kGenerateTwo + " " + flags);
     EXPECT_EQ(ran.exit_code, 2) << flags;

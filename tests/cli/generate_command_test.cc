@@ -160,6 +160,19 @@ TEST(GenerateCommand, CountsEveryGeneratedToken) {
   EXPECT_THAT(ran.out, HasSubstr("6 tokens generated"));
 }
 
+TEST(GenerateCommand, ADraftModelKeepsAnswersAndReportsAcceptance) {
+  const std::string command =
+      "generate --prompt 'The weather' --max-new-tokens 60 --ignore-eos --model-path " + kTinyModel;
+  const std::string flags =
+      " --speculative-algorithm STANDALONE --speculative-num-steps 4 --speculative-draft-model-path " +
+      kTinyModel;
+  const CommandResult plain = attend(command, Streams::kStdout);
+  EXPECT_EQ(attend(command + flags, Streams::kStdout).out, plain.out);
+  const CommandResult run = attend(command + flags);
+  EXPECT_THAT(run.out, HasSubstr("speculation: STANDALONE, up to 5 tokens verified per request and step"));
+  EXPECT_THAT(run.out, testing::ContainsRegex("speculation: ([0-9]+) tokens drafted, [1-9][0-9]* accepted"));
+}
+
 TEST(GenerateCommand, SpeculationKeepsAnswersAndReportsAcceptance) {
   const std::string prompt =
       "'copy: laugh [ scout coffee writer pea roll milk ] x ->' --max-new-tokens 120 --ignore-eos "

@@ -42,13 +42,20 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 0", "--page-size '0'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 3", "page_size 3"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm EAGLE3",
-                 "speculative_algorithm EAGLE3: expected NGRAM or SUFFIX"},
+                 "speculative_algorithm EAGLE3: expected NGRAM, SUFFIX or STANDALONE"},
         BadInput{"--model-path " + kTinyModel + kPrompt +
                      " --speculative-algorithm NGRAM --speculative-suffix-max-spec-factor 2",
                  "--speculative-suffix-max-spec-factor: no effect with --speculative-algorithm NGRAM"},
         BadInput{"--model-path " + kTinyModel + kPrompt +
                      " --speculative-algorithm SUFFIX --suffix-decoding-min-token-prob 1.5",
                  "speculative_suffix_min_token_prob 1.5: 0 to 1"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm STANDALONE",
+                 "speculative_draft_model_path: required"},
+        BadInput{"--model-path " + kTinyModel + kPrompt +
+                     " --speculative-algorithm STANDALONE --speculative-draft-model-path " + kGolden,
+                 "vocab_size 128: expected the target's"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-num-steps 2",
+                 "--speculative-num-steps: requires --speculative-algorithm"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-num-draft-tokens 4",
                  "--speculative-num-draft-tokens: requires --speculative-algorithm"},
         BadInput{"--model-path " + kTinyModel + kPrompt +

@@ -204,8 +204,9 @@ def test_dropped_or_aborted_stream_ends(llm):
             "speculative_config": {"method": "suffix", "num_speculative_tokens": 8, "suffix_decoding_max_tree_depth": 16},
             "speculative_disable_by_batch_size": 8,
         },
+        {"speculative_config": {"model": MODEL, "num_speculative_tokens": 3}, "speculative_disable_by_batch_size": 8},
     ],
-    ids=("sglang", "vllm", "vllm-suffix"),
+    ids=("sglang", "vllm", "vllm-suffix", "vllm-draft-model"),
 )
 def test_speculation_does_not_change_answers(llm, options):
     sampling = [SamplingParams(temperature=t, seed=3, max_tokens=120, ignore_eos=True) for t in (0, 0.3)]
@@ -219,11 +220,13 @@ def test_speculation_does_not_change_answers(llm, options):
 
 def test_unknown_speculation_is_rejected():
     for options, message in (
-        ({"speculative_algorithm": "EAGLE"}, "speculative_algorithm EAGLE: expected NGRAM"),
-        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram' or 'suffix'"),
+        ({"speculative_algorithm": "EAGLE"}, "speculative_algorithm EAGLE: expected NGRAM, SUFFIX or STANDALONE"),
+        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram' or 'suffix' or 'draft_model'"),
         ({"speculative_config": {"method": "suffix", "prompt_lookup_max": 3}}, "'prompt_lookup_max': expected method"),
         ({"speculative_algorithm": "SUFFIX", "speculative_suffix_min_token_prob": 2.0}, "min_token_prob 2: 0 to 1"),
         ({"speculative_config": {"method": "ngram", "depth": 3}}, "'depth': expected method"),
+        ({"speculative_algorithm": "STANDALONE"}, "speculative_draft_model_path: required"),
+        ({"speculative_algorithm": "NGRAM", "speculative_num_steps": 3}, "speculative_num_steps: requires"),
     ):
         with pytest.raises(attend.Error, match=message):
             attend.LLM(MODEL, device="cpu", **options)

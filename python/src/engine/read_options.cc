@@ -174,6 +174,19 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) {
        return read_name(value, parse_speculative_algorithm, to.speculation.algorithm);
      }},
+    {"speculative_draft_model_path", kText,
+     [](nb::handle value, C& to) {
+       std::string path;
+       const bool taken = nb::try_cast(value, path);
+       to.speculation.draft_model_path = path;
+       return taken;
+     }},
+    {"speculative_draft_attention_backend", kText,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.draft_attention_backend); }},
+    {"speculative_num_steps", kWhole,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.num_steps); }},
+    {"speculative_eagle_topk", kWhole,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.eagle_topk); }},
     {"speculative_num_draft_tokens", kWhole,
      [](nb::handle value, C& to) { return read_value(value, to.speculation.num_draft_tokens); }},
     {"speculative_ngram_max_match_window_size", kWhole,

@@ -247,10 +247,10 @@ void print_start(const EmbedderInfo& info) {
 namespace {
 
 // Model, weights and attention backends.
-void print_executor(const ExecutorInfo& info, bool deterministic) {
+void print_executor(const ExecutorInfo& info, std::string_view role, bool deterministic) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
-  log_info(fmt::format("{} on {}, {}, activations in {}, {:.1f} MB of weights", info.model,
+  log_info(fmt::format("{}{} on {}, {}, activations in {}, {:.1f} MB of weights", role, info.model,
                        info.hardware.name, counted(num_workers, on_gpu ? "SM" : "thread"),
                        std::string(to_string(info.dtype)) + (!info.rounds_x ? ""
                                                              : on_gpu       ? ", rounded before fp8 weights"
@@ -271,7 +271,8 @@ void print_executor(const ExecutorInfo& info, bool deterministic) {
 }  // namespace
 
 void print_start(const EngineInfo& info) {
-  for (const ExecutorInfo& executor : info.executors) print_executor(executor, info.deterministic);
+  for (const ExecutorInfo& executor : info.executors)
+    print_executor(executor, &executor == &info.target() ? "" : "draft model: ", info.deterministic);
   const ExecutorInfo& target = info.target();
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request only");
   log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, up to {} per step",

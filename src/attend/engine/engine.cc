@@ -13,9 +13,11 @@
 #include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
+#include "attend/engine/resolve/resolve_draft.h"
 #include "attend/engine/resolve/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
+#include "attend/engine/speculation/model_drafter.h"
 #include "attend/engine/speculation/ngram_drafter.h"
 #include "attend/engine/speculation/suffix_drafter.h"
 #include "attend/engine/step/step_runner.h"
@@ -44,7 +46,9 @@ void cut_to_mask(Request& request) {
   drafted.resize(std::min(drafted.size(), request.mask->draft(drafted)));
 }
 
-std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
+// `draft`: executor of the draft model and its cache group, or null.
+std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int vocab_size, Executor* draft,
+                                      DraftGroup* group) {
   if (!options.algorithm) return nullptr;
   switch (*options.algorithm) {
     case SpeculativeAlgorithm::kNgram:
@@ -52,17 +56,21 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options) {
                                             options.ngram_max_match_window_size);
     case SpeculativeAlgorithm::kSuffix:
       return std::make_unique<SuffixDrafter>(options.suffix);
+    case SpeculativeAlgorithm::kStandalone:
+      return std::make_unique<ModelDrafter>(*draft, *group, vocab_size, options);
   }
   return nullptr;
 }
 
-// Creates one executor per config, on the same tables. `weights`: prefetcher of the first one's checkpoint.
+// Creates one executor per config, on the same tables. Those of windows and states are the first one's, the
+// target's. `weights`: prefetcher of its checkpoint.
 std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, const CacheTables& tables,
                                           std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace) {
   std::vector<std::unique_ptr<ModelExecutor>> executors;
   for (ExecutorConfig& config : configs)
-    executors.push_back(
-        std::make_unique<ModelExecutor>(std::move(config), tables, std::exchange(weights, nullptr), trace));
+    executors.push_back(std::make_unique<ModelExecutor>(
+        std::move(config), executors.empty() ? tables : CacheTables{.rows = tables.rows},
+        std::exchange(weights, nullptr), trace));
   return std::make_unique<Executors>(std::move(executors));
 }
 
@@ -119,17 +127,25 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
   if (!tokenizer_) tokenizer_note_ = note_on_missing(MissingFile::kTokenizer, config.model_path);
   warn_about_token_ids(config.model_path);
-  memory_ = std::make_unique<RequestMemory>(
-      info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-      make_cache_groups(
-          model_spec_.caches(), *rows_, *slots_,
-          {.window = window_slots_.get(),
-           .states = state_slots_.get(),
-           .state_options = {.page_size = info_.page_size,
-                             .grid = info_.page_size,
-                             .interval = std::max(info_.page_size, info_.state_snapshot_interval),
-                             .answer_interval = round_up(kAnswerInterval, info_.page_size)}}));
-  drafter_ = make_drafter(info_.speculation);
+  std::vector<std::unique_ptr<CacheGroup>> groups = make_cache_groups(
+      model_spec_.caches(), *rows_, *slots_,
+      {.window = window_slots_.get(),
+       .states = state_slots_.get(),
+       .state_options = {.page_size = info_.page_size,
+                         .grid = info_.page_size,
+                         .interval = std::max(info_.page_size, info_.state_snapshot_interval),
+                         .answer_interval = round_up(kAnswerInterval, info_.page_size)}});
+  DraftGroup* draft_group = nullptr;
+  if (Executor* const draft = executors_->draft()) {
+    check_draft_vocabulary(config, {.tokenizer = tokenizer(), .vocab_size = model_spec_.vocab_size},
+                           draft->spec());
+    auto group = std::make_unique<DraftGroup>(*rows_, info_.page_size, resolved.num_pages);
+    draft_group = group.get();
+    groups.push_back(std::move(group));
+  }
+  memory_ = std::make_unique<RequestMemory>(info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
+                                            std::move(groups));
+  drafter_ = make_drafter(info_.speculation, model_spec_.vocab_size, executors_->draft(), draft_group);
   scheduler_ = std::make_unique<Scheduler>(
       info_.limits, *memory_, config.schedule,
       DraftRules{.max_tokens = drafter_ ? info_.speculation.num_draft_tokens - 1 : 0,
@@ -419,8 +435,8 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
     if (to_phase(step.mode) == Phase::kDecode) {
       double host_seconds = in_flight_ == nullptr ? seconds_since(step_end) : 0.0;
       if (!step.ahead)
-        host_seconds +=
-            std::chrono::duration<double>(step_end - step_start).count() - runner_->device_seconds();
+        host_seconds += std::chrono::duration<double>(step_end - step_start).count() -
+                        runner_->device_seconds() - (drafter_ ? drafter_->device_seconds() : 0.0);
       stats_.decode_host_seconds += host_seconds;
     }
   } catch (const std::exception& error) {
@@ -433,10 +449,13 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
 }
 
 ScheduledStep& Engine::schedule() {
-  const TraceSpan span(trace_.get(), "schedule");
-  ScheduledStep& step = scheduler_->schedule();
-  if (drafter_ && !step.requests.empty()) draft(step);
-  return step;
+  ScheduledStep* step = nullptr;
+  {
+    const TraceSpan span(trace_.get(), "schedule");
+    step = &scheduler_->schedule();
+  }
+  if (drafter_ && !step->requests.empty()) draft(*step);
+  return *step;
 }
 
 bool Engine::abort(RequestId id, const OutputSink& sink) {
@@ -513,6 +532,7 @@ void Engine::fail_step(const ScheduledStep& step, std::string_view message, cons
 }
 
 void Engine::draft(const ScheduledStep& step) {
+  const TraceSpan span(trace_.get(), "draft");
   try {
     drafter_->draft(step);
     for (const ScheduledRequest& part : step.requests) cut_to_mask(*part.request);

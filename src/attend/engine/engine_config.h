@@ -79,7 +79,10 @@ struct EngineConfig {
   // max_new_tokens takes part in one unneeded step. Not given: enabled on GPUs.
   std::optional<bool> overlap_schedule;
   SpeculativeOptions speculation;  // speculative decoding; off unless an algorithm is set
-  ScheduleOptions schedule;        // order and maximum number of waiting requests
+  // Draft model to run instead of the one in speculation.draft_model_path. Without this path its weights are
+  // dummies.
+  std::optional<ModelSpec> draft_model;
+  ScheduleOptions schedule;  // order and maximum number of waiting requests
   // The engine pools inputs into vectors (PoolingRequest) and generates no tokens. The model's head is not
   // loaded, and tokens may attend to later ones. An input is computed in one step, so its maximum length is
   // chunked_prefill_size.

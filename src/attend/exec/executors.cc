@@ -5,12 +5,17 @@
 #include "attend/base/error.h"
 
 namespace attend {
+namespace {
+
+int num_layers_of_first(const std::vector<std::unique_ptr<ModelExecutor>>& executors) {
+  ensure(!executors.empty(), "an engine without an executor");
+  return executors.front()->num_kv_layers();
+}
+
+}  // namespace
 
 Executors::Executors(std::vector<std::unique_ptr<ModelExecutor>> executors)
-    : executors_(std::move(executors)) {
-  ensure(!executors_.empty(), "an engine without an executor");
-  for (const auto& executor : executors_) saturation_monitors_.emplace_back(executor->num_kv_layers());
-}
+    : executors_(std::move(executors)), saturation_monitor_(num_layers_of_first(executors_)) {}
 
 void Executors::load(const LoadProgress& progress) {
   for (const auto& executor : executors_)
@@ -27,8 +32,7 @@ void Executors::check_weights() const {
 }
 
 void Executors::check_saturation(View<const TokenSlot> prompt_slots) {
-  for (size_t i = 0; i < executors_.size(); ++i)
-    saturation_monitors_[i].check(executors_[i]->kv_pool(), prompt_slots);
+  saturation_monitor_.check(executors_.front()->kv_pool(), prompt_slots);
 }
 
 void Executors::complete(std::span<ExecutorInfo> infos) const {

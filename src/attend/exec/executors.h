@@ -21,6 +21,8 @@ class Executors {
 
   // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
   Executor& target() { return *executors_.front(); }
+  // Predicts drafts; null without a draft model.
+  Executor* draft() { return executors_.size() > 1 ? executors_[1].get() : nullptr; }
 
   // Loads the executors in order, drafts with the target's vocabulary; `progress` counts the bytes of each.
   // Throws the errors of ModelExecutor::load.
@@ -29,7 +31,8 @@ class Executors {
   void record_graphs(const GraphProgress& progress = {});
   // Throws the errors of Model::check_weights for the first executor with modified files. Call after load().
   void check_weights() const;
-  // Checks the stored K/V of a computed prompt in each pool (SaturationMonitor).
+  // Checks the K/V of a computed prompt in the target's pool (SaturationMonitor). A draft model may not have
+  // computed them yet.
   void check_saturation(View<const TokenSlot> prompt_slots);
 
   // Completes the infos, one per executor: KV scales, and sizes that are known after loading and recording.
@@ -37,7 +40,7 @@ class Executors {
 
  private:
   std::vector<std::unique_ptr<ModelExecutor>> executors_;
-  std::vector<SaturationMonitor> saturation_monitors_;  // one per executor
+  SaturationMonitor saturation_monitor_;
 };
 
 }  // namespace attend

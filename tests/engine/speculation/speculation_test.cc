@@ -621,9 +621,9 @@ TEST(SpeculativeOptions, RejectUnknownAlgorithmsAndInvalidSizes) {
   EXPECT_EQ(parse_speculative_algorithm("SUFFIX"), SpeculativeAlgorithm::kSuffix);
   EXPECT_EQ(parse_speculative_algorithm("NGRAM"), SpeculativeAlgorithm::kNgram);
   EXPECT_THAT(error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("EAGLE3"); }),
-              HasSubstr("speculative_algorithm EAGLE3: expected NGRAM or SUFFIX"));
+              HasSubstr("speculative_algorithm EAGLE3: expected NGRAM, SUFFIX or STANDALONE"));
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { parse_speculative_algorithm("oracle"); }),
-              HasSubstr("speculative_algorithm 'oracle': expected NGRAM or SUFFIX"));
+              HasSubstr("speculative_algorithm 'oracle': expected NGRAM, SUFFIX or STANDALONE"));
   const auto error_text = [](SpeculativeOptions options) {
     return error_message(ErrorCode::kInvalidArgument, [&] { check(options); });
   };

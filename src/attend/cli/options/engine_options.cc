@@ -80,6 +80,11 @@ struct SpeculativeFlag {
 constexpr SpeculativeFlag kSpeculativeFlags[] = {
     {"--speculative-num-draft-tokens", {}},
     {"--speculative-disable-by-batch-size", {}},
+    // The engine checks that the algorithm has a draft model.
+    {"--speculative-draft-model-path", {}},
+    {"--speculative-draft-attention-backend", {}},
+    {"--speculative-num-steps", {}},
+    {"--speculative-eagle-topk", {}},
     {"--speculative-ngram-max-match-window-size", SpeculativeAlgorithm::kNgram},
     {"--speculative-ngram-min-match-window-size", SpeculativeAlgorithm::kNgram},
     {"--speculative-suffix-max-tree-depth", SpeculativeAlgorithm::kSuffix},
@@ -90,6 +95,8 @@ constexpr SpeculativeFlag kSpeculativeFlags[] = {
 
 SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& options) {
   SpeculativeOptions speculation = options.speculation;
+  if (!options.speculative_draft_model.empty())
+    speculation.draft_model_path = find_model(options.speculative_draft_model);
   if (!options.speculative_algorithm.empty())
     speculation.algorithm = parse_speculative_algorithm(options.speculative_algorithm);
   for (const auto& [flag, algorithm] : kSpeculativeFlags) {
@@ -137,14 +144,24 @@ void warn_about_gpu_flags(const CLI::App& app) {
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
   set_group(app, "Speculative decoding");
-  add_text(
-      app, "--speculative-algorithm", options.speculative_algorithm,
-      "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
-      "of the last tokens) or SUFFIX (drafts the most frequent continuation, in the request's text and in "
-      "outputs of other requests); answers do not change, repetitive ones are faster");
+  add_text(app, "--speculative-algorithm", options.speculative_algorithm,
+           "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
+           "of the last tokens), SUFFIX (drafts the most frequent continuation, in the request's text and in "
+           "outputs of other requests) or STANDALONE (a smaller model with the same vocabulary drafts); "
+           "answers do "
+           "not change");
+  add_text(app, "--speculative-draft-model-path,--speculative-draft-model", options.speculative_draft_model,
+           "STANDALONE: draft model, as --model-path");
+  add_text(app, "--speculative-draft-attention-backend", numbers.draft_attention_backend,
+           "STANDALONE: attention backend of the draft model; default: chosen by device");
+  add_number(app, "--speculative-num-steps", numbers.num_steps,
+             "STANDALONE: tokens drafted per request and step; default: 5 for LlamaForCausalLM, else 3",
+             Range<int>{.lowest = 1, .highest = 63});
+  add_number(app, "--speculative-eagle-topk", numbers.eagle_topk,
+             "STANDALONE: candidates per drafted token; only 1 is supported", kPositive);
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
              "tokens verified per request and step, including the last generated one; default: 12, "
-             "or SUFFIX's depth",
+             "SUFFIX's depth, or the number of STANDALONE's steps and 1",
              Range<int>{.lowest = 2, .highest = 64});
   add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
              numbers.ngram_max_match_window_size, "NGRAM: maximum number of last tokens to match", kPositive);

@@ -37,7 +37,8 @@ struct EngineOptions {
   bool overlap_schedule = false;
   bool disable_cascade_attention = false;
   std::string speculative_algorithm;
-  SpeculativeOptions speculation;  // parameters of speculation
+  std::string speculative_draft_model;  // --speculative-draft-model-path as given
+  SpeculativeOptions speculation;       // parameters of speculation
   std::string schedule_policy = "fcfs";
   double schedule_conservativeness = 1.0;
   int max_queued_requests = 0;

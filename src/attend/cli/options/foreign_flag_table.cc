@@ -31,16 +31,17 @@ constexpr ForeignFlag alias(std::string_view names, FlagValues takes, std::strin
   return {.names = names, .use = ForeignFlagUse::kAlias, .takes = takes, .own = own, .sentence = note};
 }
 
-constexpr std::string_view
-    kOneDevice = "a model runs on a single device: --device cpu or cuda:N",
-    kConfigScaling = "config.json sets the scaling of positions", kTextOnly = "only text is supported",
-    kNoAdapters = "adapters are not supported: merge them into the weights",
-    kSamplers = "sampling has --temperature, --top-k, --top-p, --min-p and penalties",
-    kNoDraftModel = "draft models are not supported; --speculative-algorithm NGRAM drafts from the prompt",
-    kNoDownload = "nothing is downloaded: `hf download ORG/MODEL`, then -m ORG/MODEL",
-    kKernels = "attend chooses its own kernels; attend backends lists them",
-    kPooling = "the model decides, unless it could also generate", kMetrics = "/metrics is always served",
-    kNoTorch = "attend does not use torch";
+constexpr std::string_view kOneDevice = "a model runs on a single device: --device cpu or cuda:N",
+                           kConfigScaling = "config.json sets the scaling of positions",
+                           kTextOnly = "only text is supported",
+                           kNoAdapters = "adapters are not supported: merge them into the weights",
+                           kSamplers = "sampling has --temperature, --top-k, --top-p, --min-p and penalties",
+                           kDraftModel =
+                               "--speculative-algorithm STANDALONE --speculative-draft-model-path MODEL",
+                           kNoDownload = "nothing is downloaded: `hf download ORG/MODEL`, then -m ORG/MODEL",
+                           kKernels = "attend chooses its own kernels; attend backends lists them",
+                           kPooling = "the model decides, unless it could also generate",
+                           kMetrics = "/metrics is always served", kNoTorch = "attend does not use torch";
 
 constexpr ForeignFlag kLlamaCppFlags[] = {
     refuse("-hf -hfr -hff --hf-repo --hf-file", kNoDownload),
@@ -85,7 +86,9 @@ constexpr ForeignFlag kLlamaCppFlags[] = {
     refuse("--repeat-penalty", "--repetition-penalty, over the whole prompt and answer"),
     refuse("--repeat-last-n --typical --typical-p --mirostat --samplers --sampler-seq", kSamplers),
     refuse("--dry-multiplier --xtc-probability --dynatemp-range --top-nsigma --top-n-sigma", kSamplers),
-    refuse("-md --model-draft -devd -ngld -cd --draft-max", kNoDraftModel),
+    refuse("-md --model-draft", kDraftModel),
+    refuse("--draft-max --draft --draft-n", "--speculative-num-steps, or --speculative-num-draft-tokens"),
+    refuse("-devd -ngld -cd", "the draft model runs on the device of the model, with the same context"),
     refuse("-lcs --lookup-cache-static -lcd --lookup-cache-dynamic",
            "--speculative-algorithm NGRAM drafts from the prompt"),
     refuse("-mm --mmproj -mmu --mmproj-url --image --audio", kTextOnly),
@@ -152,9 +155,9 @@ constexpr ForeignFlag kCommonFlags[] = {
     refuse("--tool-server", "tools run in the client: send them in \"tools\""),
     refuse("--root-path --fastapi-root-path", "a proxy removes the prefix (docs/operating/nginx.conf)"),
     refuse("--config", "flags are read from the command line only"),
-    refuse("--speculative-config --speculative-draft-model-path --speculative-draft-model-revision "
-           "--speculative-eagle-topk --speculative-num-steps --speculative-token-map",
-           kNoDraftModel),
+    refuse("--speculative-config", "one flag per option: --speculative-algorithm and others"),
+    refuse("--speculative-draft-model-revision", kNoDownload),
+    refuse("--speculative-token-map", "a draft model predicts all tokens of its vocabulary"),
 };
 
 constexpr ForeignFlag kVllmFlags[] = {

@@ -13,6 +13,7 @@
 #include "attend/base/math.h"
 #include "attend/base/printable.h"
 #include "attend/engine/resolve/require_memory.h"
+#include "attend/engine/resolve/resolve_draft.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/kv/cache_spec.h"
@@ -47,10 +48,24 @@ constexpr int kDefaultDraftTokens = 12, kMaxDefaultSuffixTokens = 64;
 // docs/speculative-decoding.md; the GPU value follows published figures.
 constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
 
-SpeculativeOptions choose_speculation(const EngineConfig& config) {
+// Default number of tokens that a draft model predicts, as SGLang for chains.
+int default_num_steps(const ModelSpec& target) {
+  const bool is_longer =
+      target.architecture == "LlamaForCausalLM" || target.architecture.starts_with("Grok1");
+  return is_longer ? 5 : 3;
+}
+
+SpeculativeOptions choose_speculation(const EngineConfig& config, const ModelSpec& target) {
   SpeculativeOptions options = config.speculation;
   check(options);
   if (!options.algorithm) return options;
+  if (has_draft_model(*options.algorithm)) {
+    options.eagle_topk = 1;
+    if (options.num_steps == 0)
+      options.num_steps =
+          options.num_draft_tokens > 0 ? options.num_draft_tokens - 1 : default_num_steps(target);
+    options.num_draft_tokens = options.num_steps + 1;
+  }
   if (options.num_draft_tokens == 0)
     options.num_draft_tokens = options.algorithm == SpeculativeAlgorithm::kSuffix
                                    ? std::min(options.suffix.max_tree_depth, kMaxDefaultSuffixTokens)
@@ -324,6 +339,12 @@ std::vector<int> choose_decode_sizes(const EngineConfig& config, const BatchLimi
   return sizes;
 }
 
+// Removes sizes that batches of at most `max_reqs` requests are not padded to.
+void limit_graph_sizes(std::vector<int>& sizes, int max_reqs) {
+  const auto last = std::ranges::lower_bound(sizes, max_reqs);
+  if (last != sizes.end()) sizes.erase(last + 1, sizes.end());
+}
+
 }  // namespace
 
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model,
@@ -334,12 +355,14 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   info.schedule_policy = config.schedule.policy;
   info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu());
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
-  info.speculation = choose_speculation(config);
+  info.speculation = choose_speculation(config, model);
   info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
   std::vector<ResolvedExecutor> executors;
   executors.push_back(resolve_executor(config, model, std::move(checkpoint),
                                        {.limits = info.limits, .context_length = info.context_length}));
+  if (info.speculation.algorithm && has_draft_model(*info.speculation.algorithm))
+    executors.push_back(resolve_draft(config, info, executors.front().info.resolution.page_size));
   return set_sizes(config, std::move(info), std::move(executors));
 }
 
@@ -368,6 +391,9 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
   ResolvedEngine resolved{.info = std::move(info), .executors = {}, .num_pages = num_pages};
   for (ResolvedExecutor& executor : executors) {
     executor.config.decode_sizes = decode_sizes;
+    // A draft model decodes only requests with drafts.
+    if (executor.is_draft)
+      limit_graph_sizes(executor.config.decode_sizes, resolved.info.limits.max_draft_reqs);
     resolved.info.executors.push_back(std::move(executor.info));
     resolved.executors.push_back(std::move(executor.config));
   }

@@ -22,6 +22,7 @@ struct ResolvedExecutor {
   ExecutorInfo info;
   ExecutorConfig config;      // the KV pool has two pages until set_pool_size()
   double weight_bytes = 0.0;  // upper bound of device memory; mapped weights need none
+  bool is_draft = false;      // predicts drafts for the first executor of the engine
 };
 
 // Chooses how the device of `config` runs `model`. `checkpoint`: contains its weights; null: dummy weights.

@@ -17,20 +17,10 @@ namespace attend {
 //   Scheduler::advance()          frees the slots of rejected tokens
 //
 // A drafter neither verifies nor accepts, so no draft changes an answer. One that only reads tokens is a loop
-// over the requests (NgramDrafter). A draft model has three parts:
-//
-//   - An executor: a second ModelExecutor over the request rows and token slots of the target, with a KV pool
-//     of its own that has as many pages. draft() builds ExecutorBatches of the step's requests and launches
-//     them: first one that computes the missing K/V of the draft model (see below) and predicts the first
-//     drafted token of each request, then a decode step for each further one. The K/V of drafted token i go
-//     to position request->num_tokens() + i of the row, which has a slot for i < num_draft_slots. draft()
-//     returns after its last launch ended, with the tokens in host memory.
-//   - A CacheGroup next to the target's (kv/cache_group.h), which records for each row and page the tokens
-//     that the draft model has K/V for. Missing are those of accepted tokens that it did not predict, of new
-//     chunks of prompts, and of cached pages that were computed without it; draft() computes them if it can.
-//     match() returns the whole prefix, so the draft model shortens no prefix of the target. rewind(),
-//     replace() and forget() report the positions and pages with K/V that no longer belong to the row.
-//   - A row of SpeculativeAlgorithm, its options, and make_drafter() in engine/engine.cc.
+// over the requests (NgramDrafter). A draft model (ModelDrafter) is an executor over the request rows and
+// token slots of the target, with a KV pool of its own, and a cache group that records which tokens have K/V
+// in it (DraftGroup). The slots of positions [num_tokens, num_tokens + num_draft_slots) exist when draft() is
+// called. draft() returns after its last launch ended, with the tokens in host memory.
 class Drafter {
  public:
   virtual ~Drafter() = default;
@@ -45,6 +35,9 @@ class Drafter {
   // Returns whether the drafter limits drafts by its own confidence. If not, the accepted part of a draft
   // limits the length of the next one.
   virtual bool chooses_length() const { return false; }
+
+  // Duration of the device's work of the last draft(), in seconds.
+  virtual double device_seconds() const { return 0.0; }
 
   // Called when a request has ended, with all of its tokens, also if it was never drafted for.
   virtual void end(const Request& /*request*/) {}

@@ -12,17 +12,25 @@ std::string_view to_string(SpeculativeAlgorithm algorithm) {
       return "NGRAM";
     case SpeculativeAlgorithm::kSuffix:
       return "SUFFIX";
+    case SpeculativeAlgorithm::kStandalone:
+      return "STANDALONE";
   }
   return "unknown";
 }
 
 SpeculativeAlgorithm parse_speculative_algorithm(std::string_view name) {
-  constexpr std::string_view kUnsupported[] = {"EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "DFLASH"};
+  constexpr std::string_view kUnsupported[] = {"EAGLE", "EAGLE3", "NEXTN", "DFLASH"};
   if (name == "NGRAM" || name == "ngram") return SpeculativeAlgorithm::kNgram;
   if (name == "SUFFIX" || name == "suffix") return SpeculativeAlgorithm::kSuffix;
+  if (name == "STANDALONE") return SpeculativeAlgorithm::kStandalone;
   if (std::ranges::find(kUnsupported, name) != std::end(kUnsupported))
-    fail(ErrorCode::kUnsupported, "speculative_algorithm ", name, ": expected NGRAM or SUFFIX");
-  fail(ErrorCode::kInvalidArgument, "speculative_algorithm '", name, "': expected NGRAM or SUFFIX");
+    fail(ErrorCode::kUnsupported, "speculative_algorithm ", name, ": expected NGRAM, SUFFIX or STANDALONE");
+  fail(ErrorCode::kInvalidArgument, "speculative_algorithm '", name,
+       "': expected NGRAM, SUFFIX or STANDALONE");
+}
+
+bool has_draft_model(SpeculativeAlgorithm algorithm) {
+  return algorithm == SpeculativeAlgorithm::kStandalone;
 }
 
 void check(const SpeculativeOptions& options) {
@@ -43,6 +51,24 @@ void check(const SpeculativeOptions& options) {
           "speculative_suffix_max_spec_factor ", suffix.max_spec_factor, ": above 0, at most 64");
   require(suffix.min_token_prob >= 0.0 && suffix.min_token_prob <= 1.0, "speculative_suffix_min_token_prob ",
           suffix.min_token_prob, ": 0 to 1");
+  const bool has_model = options.algorithm && has_draft_model(*options.algorithm);
+  const auto require_model = [&](bool given, std::string_view name) {
+    require(has_model || !given, name, ": requires a speculative_algorithm with a draft model (STANDALONE)");
+  };
+  require_model(!options.draft_model_path.empty(), "speculative_draft_model_path");
+  require_model(!options.draft_attention_backend.empty(), "speculative_draft_attention_backend");
+  require_model(options.num_steps != 0, "speculative_num_steps");
+  require_model(options.eagle_topk != 0, "speculative_eagle_topk");
+  require(options.num_steps >= 0 && options.num_steps <= 63, "speculative_num_steps ", options.num_steps,
+          ": 1 to 63, the tokens that a draft model predicts per step");
+  require(options.eagle_topk >= 0, "speculative_eagle_topk ", options.eagle_topk, ": expected 1");
+  if (options.eagle_topk > 1)
+    fail(ErrorCode::kUnsupported, "speculative_eagle_topk ", options.eagle_topk,
+         ": expected 1, drafts are chains and not trees");
+  require(options.num_steps == 0 || options.num_draft_tokens == 0 ||
+              options.num_draft_tokens == options.num_steps + 1,
+          "speculative_num_draft_tokens ", options.num_draft_tokens, ": expected ", options.num_steps + 1,
+          ", one more than speculative_num_steps");
   require(options.disable_by_batch_size >= 0, "speculative_disable_by_batch_size ",
           options.disable_by_batch_size, ": at least 1");
 }

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #pragma GCC visibility push(default)
@@ -14,11 +16,14 @@ enum class SpeculativeAlgorithm : uint8_t {
   // The most frequent continuation of the request's last tokens, in its own text and in the outputs of all
   // requests (suffix decoding).
   kSuffix,
+  kStandalone,  // most likely tokens of a smaller model with the same vocabulary
 };
 std::string_view to_string(SpeculativeAlgorithm algorithm);
-// Throws Error for a name other than NGRAM and SUFFIX: kUnsupported for SGLang's other algorithms, else
-// kInvalidArgument.
+// Throws Error for a name other than NGRAM, SUFFIX and STANDALONE: kUnsupported for SGLang's other
+// algorithms, else kInvalidArgument.
 SpeculativeAlgorithm parse_speculative_algorithm(std::string_view name);
+// Returns whether a second model predicts the drafts.
+bool has_draft_model(SpeculativeAlgorithm algorithm);
 
 // Options of kSuffix, with vLLM's names and defaults (suffix_decoding_*).
 struct SuffixOptions {
@@ -31,9 +36,16 @@ struct SuffixOptions {
 
 struct SpeculativeOptions {
   std::optional<SpeculativeAlgorithm> algorithm = {};  // none: no speculation
-  // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12, or the depth of
-  // kSuffix's trees, at most 64.
+  // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12, the depth of
+  // kSuffix's trees, at most 64, or num_steps + 1 with a draft model.
   int num_draft_tokens = 0;
+  // Draft models: model directory or GGUF file; its attention backend (empty: chosen by the resolver); the
+  // number of tokens that it predicts per step and request, 1 to 63 (0: by the target's architecture, as
+  // SGLang); and the number of candidates per token (0: 1; no other number is supported).
+  std::filesystem::path draft_model_path = {};
+  std::string draft_attention_backend = {};
+  int num_steps = 0;
+  int eagle_topk = 0;
   // kNgram: largest and smallest number of last tokens that are searched for.
   int ngram_max_match_window_size = 12;
   int ngram_min_match_window_size = 2;

@@ -46,6 +46,17 @@ std::string response_id(const HttpRequest& request) {
   return id.substr(0, id.find('/'));
 }
 
+Json draft_model_path(const SpeculativeOptions& options) {
+  if (options.draft_model_path.empty()) return nullptr;
+  return options.draft_model_path.string();
+}
+
+// Returns null without a draft model.
+Json draft_number(int number) {
+  if (number == 0) return nullptr;
+  return number;
+}
+
 Json internal_state(const AsyncEngine& engine) {
   if (!engine.info().speculation.algorithm) return Json::object();
   return {{"avg_spec_accept_length", engine.metrics().drafts.accept_length()}};
@@ -435,6 +446,9 @@ void Api::server_info(const HttpRequest& request, const std::shared_ptr<Exchange
                       {"disable_radix_cache", !info.prefix_cache.has_value()},
                       {"enable_deterministic_inference", info.deterministic},
                       {"speculative_algorithm", speculative_algorithm(info.speculation)},
+                      {"speculative_draft_model_path", draft_model_path(info.speculation)},
+                      {"speculative_num_steps", draft_number(info.speculation.num_steps)},
+                      {"speculative_eagle_topk", draft_number(info.speculation.eagle_topk)},
                       {"speculative_num_draft_tokens", info.speculation.num_draft_tokens},
                       {"internal_states", Json::array({internal_state(engine_)})}});
   });
