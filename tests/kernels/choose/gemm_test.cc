@@ -471,6 +471,9 @@ TEST(ChooseGemm, FusesNormIntoSkinnyAndSplitK) {
   EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));
   problem.norm_aligned = true;
   problem.norm_dtype = DType::kF32;
+  EXPECT_TRUE(gemm_row(GemmKernel::kSkinny).norms(problem));
+  EXPECT_FALSE(gemm_row(GemmKernel::kSkinnyQuantized).norms(problem));
+  problem.norm_dtype = DType::kF16;
   EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));
   problem.dtype = problem.norm_dtype = DType::kF16;
   EXPECT_FALSE(gemm_row(GemmKernel::kSkinny).norms(problem));

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <optional>
 #include <ostream>
 #include <vector>
 
@@ -75,16 +76,23 @@ struct Product {
 struct Tensors {
   TestTensor x, weight, bias, norm, scratch;
 
-  Tensors(const Shape& shape, int64_t num_rows, DType dtype, const Target& target)
+  Tensors(const Shape& shape, int64_t num_rows, DType dtype, const Target& target,
+          std::optional<DType> norm_dtype = {})
       : x(TestTensor::random({num_rows, shape.in_features}, target.activation_for(dtype), 1, 3.0f)),
         weight(TestTensor::random({shape.num_outs, shape.in_features}, dtype, 2, 0.05f)),
         bias(TestTensor::random({shape.num_outs}, dtype, 3)),
-        norm(TestTensor::random({shape.in_features}, dtype, 4)),
+        norm(TestTensor::random({shape.in_features}, norm_dtype.value_or(dtype), 4)),
         scratch({num_rows, shape.in_features}, target.activation_for(dtype)) {}
 };
 
 class FusedLinearOfShape : public NeedsTarget, public testing::WithParamInterface<Shape> {};
 INSTANTIATE_TEST_SUITE_P(Each, FusedLinearOfShape, testing::ValuesIn(kShapes));
+
+// The dtype of the weights, and f32, in which weights of zero-centered norms are stored.
+std::vector<DType> norm_types(DType dtype) {
+  if (dtype == DType::kF32) return {dtype};
+  return {dtype, DType::kF32};
+}
 
 void for_each_case(const std::function<void(const Target&, DType, int64_t num_rows)>& test) {
   for (const auto& target : targets())
@@ -99,52 +107,56 @@ void for_each_case(const std::function<void(const Target&, DType, int64_t num_ro
 TEST_P(FusedLinearOfShape, NormalizesItsInputFirst) {
   const Shape& shape = GetParam();
   for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
-    const Tensors t(shape, num_rows, dtype, target);
-    TestTensor out({num_rows, shape.num_outs}, DType::kF32);
-    out.fill(NAN);
-    target.linear({.x = t.x,
-                   .weight = t.weight,
-                   .bias = t.bias,
-                   .out = out,
-                   .norm = {.weight = t.norm, .eps = kEps, .normalized = t.scratch}});
-    const std::vector<double> x = normalized(t.x, t.norm), weight = t.weight.values();
-    for (int64_t row = 0; row < num_rows; ++row)
-      for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
-        const Product product(x, weight, row, o, shape.in_features);
-        const double expected = product.value + t.bias.at(o);
-        ASSERT_NEAR(
-            out.at(row * shape.num_outs + o), expected,
-            4.0 * rounding_error(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
-            << "row " << row << ", output " << o;
-      }
+    for (const DType norm_dtype : norm_types(dtype)) {
+      const Tensors t(shape, num_rows, dtype, target, norm_dtype);
+      TestTensor out({num_rows, shape.num_outs}, DType::kF32);
+      out.fill(NAN);
+      target.linear({.x = t.x,
+                     .weight = t.weight,
+                     .bias = t.bias,
+                     .out = out,
+                     .norm = {.weight = t.norm, .eps = kEps, .normalized = t.scratch}});
+      const std::vector<double> x = normalized(t.x, t.norm), weight = t.weight.values();
+      for (int64_t row = 0; row < num_rows; ++row)
+        for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
+          const Product product(x, weight, row, o, shape.in_features);
+          const double expected = product.value + t.bias.at(o);
+          ASSERT_NEAR(
+              out.at(row * shape.num_outs + o), expected,
+              4.0 * rounding_error(t.x.view().dtype) * product.spread + 1e-5 * (1.0 + std::abs(expected)))
+              << "row " << row << ", output " << o;
+        }
+    }
   });
 }
 
 TEST_P(FusedLinearOfShape, GatedNormalizesItsInputFirst) {
   const Shape& shape = GetParam();
   for_each_case([&shape](const Target& target, DType dtype, int64_t num_rows) {
-    const Tensors t({2 * shape.num_outs, shape.in_features}, num_rows, dtype, target);
-    const DType x_dtype = t.x.view().dtype;
-    const TestTensor gate_up({num_rows, 2 * shape.num_outs}, x_dtype);
-    TestTensor out({num_rows, shape.num_outs}, x_dtype);
-    out.fill(NAN);
-    target.gated_linear({.x = t.x,
-                         .weight = t.weight,
-                         .bias = {},
-                         .gate_up = gate_up,
-                         .out = out,
-                         .norm = {.weight = t.norm, .eps = kEps, .normalized = t.scratch}});
-    const std::vector<double> x = normalized(t.x, t.norm), weight = t.weight.values();
-    for (int64_t row = 0; row < num_rows; ++row)
-      for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
-        const Product gate(x, weight, row, o, shape.in_features);
-        const Product up(x, weight, row, shape.num_outs + o, shape.in_features);
-        const double rounding = 4.0 * rounding_error(x_dtype);
-        ASSERT_NEAR(
-            out.at(row * shape.num_outs + o), gate.value / (1.0 + std::exp(-gate.value)) * up.value,
-            rounding * (1.0 + std::abs(gate.value) + gate.spread) * (1.0 + std::abs(up.value) + up.spread))
-            << "row " << row << ", output " << o;
-      }
+    for (const DType norm_dtype : norm_types(dtype)) {
+      const Tensors t({2 * shape.num_outs, shape.in_features}, num_rows, dtype, target, norm_dtype);
+      const DType x_dtype = t.x.view().dtype;
+      const TestTensor gate_up({num_rows, 2 * shape.num_outs}, x_dtype);
+      TestTensor out({num_rows, shape.num_outs}, x_dtype);
+      out.fill(NAN);
+      target.gated_linear({.x = t.x,
+                           .weight = t.weight,
+                           .bias = {},
+                           .gate_up = gate_up,
+                           .out = out,
+                           .norm = {.weight = t.norm, .eps = kEps, .normalized = t.scratch}});
+      const std::vector<double> x = normalized(t.x, t.norm), weight = t.weight.values();
+      for (int64_t row = 0; row < num_rows; ++row)
+        for (int64_t o = 0; o < shape.num_outs; o += 1 + shape.num_outs / 200) {
+          const Product gate(x, weight, row, o, shape.in_features);
+          const Product up(x, weight, row, shape.num_outs + o, shape.in_features);
+          const double rounding = 4.0 * rounding_error(x_dtype);
+          ASSERT_NEAR(
+              out.at(row * shape.num_outs + o), gate.value / (1.0 + std::exp(-gate.value)) * up.value,
+              rounding * (1.0 + std::abs(gate.value) + gate.spread) * (1.0 + std::abs(up.value) + up.spread))
+              << "row " << row << ", output " << o;
+        }
+    }
   });
 }
 

@@ -101,8 +101,11 @@ bool split_k_norms(const GemmProblem& problem) { return problem.norm == GemmNorm
 // batch-invariant problems: a norm inside the GEMM rounds differently than the separate norm of the
 // batch-invariant GEMM.
 bool skinny_norms(const GemmProblem& problem) {
-  return !problem.batch_invariant && problem.dtype == DType::kBF16 && problem.norm_dtype == DType::kBF16 &&
-         problem.norm_aligned;
+  return !problem.batch_invariant && problem.dtype == DType::kBF16 && problem.norm_aligned &&
+         (problem.norm_dtype == DType::kBF16 || problem.norm_dtype == DType::kF32);
+}
+bool skinny_quantized_norms(const GemmProblem& problem) {
+  return skinny_norms(problem) && problem.norm_dtype == problem.dtype;
 }
 
 // Excludes batch-invariant problems: its bits differ from those of kernels for more rows.
@@ -154,7 +157,7 @@ bool fits_quantized_kernels(const GemmProblem& problem) {
 
 bool skinny_quantized_supports(const GemmProblem& problem, const GpuFacts& gpu) {
   const bool bytes = has_eight_bits(problem.format);
-  const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_norms(problem)
+  const bool x_aligned = problem.norm == GemmNorm::kNone || skinny_quantized_norms(problem)
                              ? problem.x_aligned
                              : problem.normalized_aligned;
   const int64_t in_features = problem.in_features;
@@ -279,7 +282,8 @@ constexpr std::array kRows{
     GemmRow{GemmKernel::kSwapAbSplitK, "swap-AB split-K GEMM (sm90)", split_k_supports, split_k_is_faster,
             split_k_norms, "number of rows and size of the weight for which clusters split K best"},
     GemmRow{GemmKernel::kSkinnyQuantized, "skinny quantized GEMM", skinny_quantized_supports,
-            skinny_quantized_are_faster, skinny_norms, "few rows: bound by reading the quantized weight"},
+            skinny_quantized_are_faster, skinny_quantized_norms,
+            "few rows: bound by reading the quantized weight"},
     GemmRow{GemmKernel::kFp8, "fp8 x fp8 GEMM (cuBLASLt)", fp8_supports, fp8_is_faster, fp8_norms,
             "x may be rounded to fp8: half the tensor-core time, and W is read quantized"},
     GemmRow{GemmKernel::kFp8Blocks, "fp8 x fp8 block-scaled GEMM (sm90)", fp8_blocks_support,

@@ -15,6 +15,7 @@ SkinnyGemmParams skinny_gemm_params(const LinearArgs& args, bool gated) {
           .x_stride = args.x.strides[0],
           .bias = device_vector(args.bias),
           .norm = args.norm.weight.data,
+          .norm_element = args.norm.weight.empty() ? Element::kBF16 : to_element_type(args.norm.weight.dtype),
           .norm_eps = args.norm.eps,
           .out = args.out.data,
           .out_stride = args.out.strides[0],

@@ -6,7 +6,7 @@
 //               and stores partial sums in shared memory; all warps add them in one order
 //   registers   86 to 218 in bf16, 76 to 210 in f16: 128 at most if two CTAs fit on an SM
 //   shared      partial sums, and up to 12 stages per warp with kGroups KB of W, 128 kTokens bytes of x and
-//               128 bytes of norm weights each. Up to 227 KB, or 99 KB if an SM has no more
+//               256 bytes of norm weights each. Up to 227 KB, or 99 KB if an SM has no more
 //   bytes       W once from memory; x once per CTA and pass, from L2
 //   bound       reading W
 #pragma once
@@ -16,6 +16,7 @@
 
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
+#include "attend/kernels/common/cuda/ptx/copy_word.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/gemm/cuda/sm80/skinny_outputs.cuh"
@@ -28,7 +29,8 @@ namespace attend::kernels::cuda::sm80 {
 template <int kGroups, int kTokens, int kPipelineBytes, bool kHeads>
 class SkinnyGemmPipeline {
   static constexpr int kWeightBytes = kGroups * kFeatures * kRowBytes;
-  static constexpr int kStageBytes = kWeightBytes + (kTokens + 1) * kRowBytes;
+  static constexpr int kNormBytes = 2 * kRowBytes;  // as many as float32 weights need
+  static constexpr int kStageBytes = kWeightBytes + kTokens * kRowBytes + kNormBytes;
   static constexpr int kRowsAtOnce = 32 / kPieces;
 
  public:
@@ -62,6 +64,7 @@ class SkinnyGemmPipeline {
     from_ = stages + swizzled_piece(lane % 8, lane / 8);
     norm_from_ = stages + swizzled_piece(0, lane / 8);
     x_from_ = kTokens == 1 ? norm_from_ : from_;
+    norm_to_ = stages + kWeightBytes + kTokens * kRowBytes;
     k_blocks_per_pass_ = (range.num_k_blocks - warp + kSkinnyWarps - 1) / kSkinnyWarps;
     const int64_t row_bytes = 2 * int64_t{params.in_features};
     group_pair_bytes_ = 2 / groups_per_n_tile(params) * kFeatures * row_bytes;
@@ -115,12 +118,20 @@ class SkinnyGemmPipeline {
 #pragma unroll
       for (int tile = 0; tile < kMTiles; ++tile)
         fragments.x[i][tile] = load((x_from_ ^ half) + stage_ + kWeightBytes + tile * kFeatures * kRowBytes);
-      if (params_.norm != nullptr)
+      if (params_.norm != nullptr && params_.norm_element == Element::kBF16)
         fragments.norm[i] = load((norm_from_ ^ half) + stage_ + kWeightBytes + kTokens * kRowBytes);
 #pragma unroll
       for (int group = 0; group < kGroups; ++group)
         fragments.weights[i][group] = load((from_ ^ half) + stage_ + group * kFeatures * kRowBytes);
     }
+  }
+  // Loads float32 norm weights of half `half` of the oldest stage, for the elements of a fragment of x.
+  __device__ __forceinline__ void load_f32_norm(int half, float2 (&norm)[4]) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const uint32_t from = norm_to_ + stage_ + static_cast<uint32_t>(half * kRowBytes + lane % 4 * 8);
+#pragma unroll
+    for (int piece = 0; piece < 4; ++piece)
+      norm[piece] = ptx::ld_shared_8(from + static_cast<uint32_t>(piece * 32));
   }
   // Refills the oldest stage after all of it was loaded to registers.
   __device__ __forceinline__ void refill() {
@@ -213,9 +224,15 @@ class SkinnyGemmPipeline {
   }
   __device__ __forceinline__ void copy_norm(const Cursor& cursor, int stage) const {
     if (params_.norm == nullptr || row_ != 0) return;
-    ptx::cp_async_16(to_ + stage + kWeightBytes + kTokens * kRowBytes,
-                     static_cast<const char*>(params_.norm) + 2 * int64_t{cursor.input},
-                     cursor.input < params_.in_features);
+    const bool valid = cursor.input < params_.in_features;
+    const auto* const norm = static_cast<const char*>(params_.norm);
+    if (params_.norm_element == Element::kBF16)
+      return ptx::cp_async_16(to_ + stage + kWeightBytes + kTokens * kRowBytes,
+                              norm + 2 * int64_t{cursor.input}, valid);
+    // Eight inputs are two pieces. All lanes of a warp read the same few banks, so the row is not swizzled.
+    const uint32_t to = norm_to_ + stage + static_cast<uint32_t>(threadIdx.x % kPieces * 32);
+    ptx::cp_async_16(to, norm + 4 * int64_t{cursor.input}, valid);
+    ptx::cp_async_16(to + 16, norm + 4 * int64_t{cursor.input} + (valid ? 16 : 0), valid);
   }
 
   const SkinnyGemmParams& params_;
@@ -224,6 +241,7 @@ class SkinnyGemmPipeline {
                      // K-block
   uint32_t to_;
   uint32_t from_, x_from_, norm_from_;  // addresses of the first halves
+  uint32_t norm_to_;                    // first byte of the norm weights
   int k_blocks_per_pass_;
   int64_t group_pair_bytes_, odd_group_bytes_;  // stride between group pairs, and between the groups of a
                                                 // pair
@@ -285,9 +303,13 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
     for (int half = 0; half < 2; half += kHalves) {
       Fragments fragments;
       pipeline_.load(half, fragments);
+      // Reads the stage, which refill() overwrites.
+      if constexpr (kCanNorm)
+        if (params_.norm != nullptr && params_.norm_element == Element::kF32)
+          apply_f32_norm(first, half, fragments);
       if (half + kHalves == 2) pipeline_.refill();
       if constexpr (kCanNorm)
-        if (params_.norm != nullptr) apply_norm(first, fragments);
+        if (params_.norm != nullptr && params_.norm_element == Element::kBF16) apply_norm(first, fragments);
 #pragma unroll
       for (int i = 0; i < kHalves; ++i) {
         if constexpr (kWeightsLeft)
@@ -334,6 +356,19 @@ class SkinnyGemmCta : SkinnyOutputs<kGroups, kTokens, Epilogue> {
         if (first) sum_of_squares_[tile] += sum_of_squares8(fragments.x[i][tile]);
         fragments.x[i][tile] = multiply_elements(fragments.x[i][tile], fragments.norm[i]);
       }
+  }
+
+  __device__ __forceinline__ void apply_f32_norm(bool first, int first_half, Fragments& fragments) {
+#pragma unroll
+    for (int i = 0; i < kHalves; ++i) {
+      float2 norm[4];
+      pipeline_.load_f32_norm(first_half + i, norm);
+#pragma unroll
+      for (int tile = 0; tile < kMTiles; ++tile) {
+        if (first) sum_of_squares_[tile] += sum_of_squares8(fragments.x[i][tile]);
+        fragments.x[i][tile] = multiply_elements(fragments.x[i][tile], norm);
+      }
+    }
   }
 
   // Sliced-K: stores a warp's accumulators to shared memory. Lane l holds tokens l / 4, l / 4 + 8, ... of

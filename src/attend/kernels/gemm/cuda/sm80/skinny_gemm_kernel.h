@@ -24,9 +24,10 @@ struct SkinnyGemmParams {
   const void* weight;
   int64_t x_stride;
   DeviceVector bias;
-  // [in_features], bf16 (x must be bf16 too), aligned to 16 bytes: applies RMSNorm with norm_eps to rows of
-  // x. Null: no norm.
+  // [in_features], aligned to 16 bytes: applies RMSNorm with norm_eps to rows of x, which are bf16. Null: no
+  // norm.
   const void* norm;
+  Element norm_element;  // bf16, or f32 with a plain weight
   float norm_eps;
   void* out;  // row r starts at element r * out_stride
   int64_t out_stride;

@@ -100,6 +100,18 @@ __device__ inline uint4 multiply_elements(const uint4& x, const uint4& norm) {
   return product;
 }
 
+__device__ inline uint4 multiply_elements(const uint4& x, const float2 (&norm)[4]) {
+  uint4 product;
+  const auto* const pairs = reinterpret_cast<const __nv_bfloat162*>(&x);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 pair = __bfloat1622float2(pairs[i]);
+    reinterpret_cast<__nv_bfloat162*>(&product)[i] =
+        __floats2bfloat162_rn(pair.x * norm[i].x, pair.y * norm[i].y);
+  }
+  return product;
+}
+
 // Outputs of a CTA. The warps' partial sums are always added in the same order, so a row's bits do not depend
 // on other rows. `Epilogue`: has the interface of SkinnyGemmEpilogue. With kClusterSync, outputs wait for
 // those of the cluster's other CTAs, and each CTA computes its range in one pass.
