@@ -179,6 +179,23 @@ TEST_F(SigmoidMul, MultipliesEachHeadByItsGates) {
   });
 }
 
+// Enough rows that a CTA of a GPU has several, and a number that leaves the last CTA incomplete.
+TEST_F(SigmoidMul, MultipliesHeadsOfManyTokens) {
+  constexpr int64_t kTokens = 1403, kHeads = 3;
+  for (const auto& target : targets())
+    for (const int64_t dim : {64, 40}) {
+      const DType dtype = target->activation_for(DType::kBF16);
+      SCOPED_TRACE(testing::Message() << *target << " dim " << dim);
+      const TestTensor heads = TestTensor::random({kTokens, kHeads * 2 * dim}, dtype, 1, 6.0f);
+      const TestTensor x = TestTensor::random({kTokens, kHeads, dim}, dtype, 2, 2.0f);
+      std::vector<double> expected = x.values();
+      for (int64_t i = 0; i < x.size(); ++i)
+        expected[static_cast<size_t>(i)] *= sigmoid(heads.at((2 * (i / dim) + 1) * dim + i % dim));
+      target->sigmoid_mul(heads.view().split(1, 2 * dim).slice(2, dim, 2 * dim), x);
+      expect_near(x, expected, dtype);
+    }
+}
+
 using ScaleBySigmoid = NeedsTarget;
 TEST_F(ScaleBySigmoid, MultipliesARowByItsGate) {
   for_all_rows([](const auto& target, DType dtype, int64_t dim) {

@@ -48,6 +48,28 @@ void expect_rows_near(const TestTensor& out, int64_t row, const std::vector<doub
   }
 }
 
+// Weights 1 + w of zero-centered norms are float32 for activations of any dtype.
+TEST_F(RmsNorm, AppliesFloat32WeightsToHalfPrecisionRows) {
+  for (const auto& target : targets())
+    for (const DType type : {DType::kBF16, DType::kF16})
+      for (const int64_t dim : {64, 2048, 45}) {
+        const DType dtype = target->activation_for(type);
+        SCOPED_TRACE(testing::Message() << *target << " " << dtype << " dim " << dim);
+        const TestTensor x = TestTensor::random({3, dim}, dtype, 1, 5.0f),
+                         weight = TestTensor::random({dim}, DType::kF32, 2, 0.25f), out({3, dim}, dtype);
+        target->rms_norm(x, weight, 1e-5f, out, 0.0f);
+        const double rounding = dtype == DType::kBF16 ? 0x1p-8 : dtype == DType::kF16 ? 0x1p-11 : 1e-6;
+        for (int64_t row = 0; row < 3; ++row) {
+          const std::vector<double> expected =
+              rms_norm_in_float64(row_values(x, row, dim), weight.values(), 1e-5f, 0.0f);
+          for (int64_t i = 0; i < dim; ++i) {
+            const double value = expected[static_cast<size_t>(i)];
+            ASSERT_NEAR(out.at(row * dim + i), value, rounding * std::abs(value) + 1e-7) << row << ", " << i;
+          }
+        }
+      }
+}
+
 TEST_F(RmsNorm, MatchesFloat64) {
   for (const auto& target : targets())
     for (const DType dtype : kWeightTypes)

@@ -12,10 +12,12 @@ __host__ __device__ inline int num_element_groups(int num_columns) {
   return (num_columns + kGroupElements - 1) / kGroupElements;
 }
 
-// Avoids the division for most rows: it takes as long as a group's arithmetic.
+// Avoids the division for most rows: it takes as long as a group's arithmetic, and in 64 bits several times
+// as long. There are less than 2^31 rows.
 __device__ inline int64_t row_begin(const DeviceRows& rows, int64_t row) {
   if (rows.inner == 1) return row * rows.outer_stride;
-  return row / rows.inner * rows.outer_stride + row % rows.inner * rows.inner_stride;
+  const auto number = static_cast<uint32_t>(row), inner = static_cast<uint32_t>(rows.inner);
+  return number / inner * rows.outer_stride + number % inner * rows.inner_stride;
 }
 
 // A row of T in whole groups that start at multiples of 16 bytes. A group keeps its raw bits until its values
@@ -37,6 +39,28 @@ class AlignedRow {
 
  private:
   T* data_;
+};
+
+// Like AlignedRow, for float32 that is only read: weights of a norm.
+class AlignedF32Row {
+ public:
+  struct Bits {
+    float4 low, high;
+  };
+
+  __device__ AlignedF32Row(const DeviceRows& rows, int64_t row, int /*num_columns*/, bool /*aligned*/)
+      : data_(static_cast<const float4*>(rows.data) + row_begin(rows, row) / 4) {}
+
+  __device__ Bits load(int g) const { return {data_[2 * g], data_[2 * g + 1]}; }
+  static __device__ void convert(const Bits& bits, Group& group) {
+    const float values[kGroupElements] = {bits.low.x,  bits.low.y,  bits.low.z,  bits.low.w,
+                                          bits.high.x, bits.high.y, bits.high.z, bits.high.w};
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) group[i] = values[i];
+  }
+
+ private:
+  const float4* data_;
 };
 
 // A row of any element type except fp8.

@@ -1,12 +1,15 @@
 // Small operations between attention and linear layers: copy of rows, RMSNorm with residual, activation(gate)
 // * up, activation(x), factors of rows, soft cap of logits.
 //
-//   tile        copy and norm: one row per CTA; others: up to 256 groups of eight elements of a row per CTA
+//   tile        copy and norm: one row per CTA; others: up to 256 groups of eight elements of a row per CTA,
+//               or several short rows
 //   warps       1 to 8 (norm: up to 16), all alike, one thread per group (norm: per two groups)
 //   registers   37; 56 to 82 for the norm, which keeps rows of up to 8192 elements; 32
 //   shared      64 bytes for the sum of the norm
 //   bytes       every row read and written once
 //   bound       memory; latency if rows are few
+#include <type_traits>
+
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
@@ -46,11 +49,12 @@ __global__ void __launch_bounds__(kMaxThreads) copy_rows_kernel(const __grid_con
   }
 }
 
-// One row of the norm.
-template <class Row>
+// One row of the norm. WeightRow: type of the row of weights.
+template <class Row, class WeightRow>
 class NormRow {
  public:
   using Bits = typename Row::Bits;
+  using WeightBits = typename WeightRow::Bits;
 
   __device__ NormRow(const NormParams& params, int64_t row)
       : x_(params.x, row, params.dim, params.aligned),
@@ -61,7 +65,7 @@ class NormRow {
         weight_offset_(params.weight_offset) {}
 
   // No kernel of a step writes the weights.
-  __device__ Bits load_weights(int g) const { return weight_.load(g); }
+  __device__ WeightBits load_weights(int g) const { return weight_.load(g); }
   __device__ Bits load_x(int g) const { return x_.load(g); }
   __device__ Bits load_residual(int g) const { return has_residual_ ? residual_.load(g) : Bits{}; }
 
@@ -86,9 +90,9 @@ class NormRow {
     Row::convert(has_residual_ ? residual_.load(g) : x_.load(g), group);
   }
 
-  __device__ void write_normalized(int g, Group& group, const Bits& weights, float scale) const {
+  __device__ void write_normalized(int g, Group& group, const WeightBits& weights, float scale) const {
     Group weight;
-    Row::convert(weights, weight);
+    WeightRow::convert(weights, weight);
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * (weight[i] + weight_offset_);
     out_.store(g, group);
@@ -99,20 +103,22 @@ class NormRow {
     return {const_cast<void*>(params.weight.data), 0, 0, 1, params.weight.element};
   }
 
-  Row x_, residual_, out_, weight_;
+  Row x_, residual_, out_;
+  WeightRow weight_;
   bool has_residual_;
   float weight_offset_;
 };
 
 // One CTA per row.
-template <class Row>
+template <class Row, class WeightRow>
 __global__ void __launch_bounds__(kMaxNormThreads, 1)
     rms_norm_kernel(const __grid_constant__ NormParams params) {
   ptx::launch_dependents();
-  const NormRow<Row> row(params, blockIdx.x);
+  const NormRow<Row, WeightRow> row(params, blockIdx.x);
   const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);
   const int first_group = static_cast<int>(threadIdx.x);
-  typename Row::Bits weights[kKeptGroups], x[kKeptGroups], residual[kKeptGroups];
+  typename WeightRow::Bits weights[kKeptGroups];
+  typename Row::Bits x[kKeptGroups], residual[kKeptGroups];
 #pragma unroll
   for (int j = 0; j < kKeptGroups; ++j) {
     const int g = first_group + j * num_threads;
@@ -185,15 +191,18 @@ struct Identity {
   static __device__ float of(float x) { return x; }
 };
 
-// Grid: (row, part of the row), one group per thread.
+// Grid: (rows, part of a row), one group per thread.
 template <class Row, class Activation>
 __global__ void __launch_bounds__(kMaxThreads) gate_kernel(const __grid_constant__ GateParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
-  const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
-  if (g >= num_element_groups(params.num_columns)) return;
+  const unsigned row_threads = blockDim.x / static_cast<unsigned>(params.rows_per_cta);
+  const int row =
+      static_cast<int>(blockIdx.x) * params.rows_per_cta + static_cast<int>(threadIdx.x / row_threads);
+  const int g = static_cast<int>(blockIdx.y * row_threads + threadIdx.x % row_threads);
+  if (g >= num_element_groups(params.num_columns) || row >= params.num_rows) return;
   const auto get_row = [&](const DeviceRows& rows) {
-    return Row(rows, blockIdx.x, params.num_columns, params.aligned);
+    return Row(rows, row, params.num_columns, params.aligned);
   };
   const typename Row::Bits gate_bits = get_row(params.gate).load(g), up_bits = get_row(params.up).load(g);
   Group gate, up;
@@ -267,14 +276,19 @@ struct RowParts {
 };
 
 template <class Activation>
-void launch_gate(const GateParams& params, void* stream, const char* what) {
-  const RowParts parts(params.num_rows, params.num_columns);
+void launch_gate(GateParams params, void* stream, const char* what) {
+  RowParts parts(params.num_rows, params.num_columns);
   if (parts.empty()) return;
-  launch_for_rows(params.aligned, {params.gate.element, params.up.element, params.out.element},
-                  [&]<class Row> {
-                    launch_dependent<GateParams>(gate_kernel<Row, Activation>, parts.grid, parts.num_threads,
-                                                 0, stream, params, what);
-                  });
+  // Many short rows, such as heads: starting a CTA of one warp takes longer than its work.
+  constexpr int kManyRows = 4096;
+  if (params.num_rows >= kManyRows && parts.grid.y == 1)
+    params.rows_per_cta = kMaxThreads / parts.num_threads;
+  parts.grid.x = static_cast<unsigned>(ceil_div(params.num_rows, params.rows_per_cta));
+  launch_for_rows(
+      params.aligned, {params.gate.element, params.up.element, params.out.element}, [&]<class Row> {
+        launch_dependent<GateParams>(gate_kernel<Row, Activation>, parts.grid,
+                                     parts.num_threads * params.rows_per_cta, 0, stream, params, what);
+      });
 }
 
 template <class Activation>
@@ -304,14 +318,18 @@ void launch_scaled_rows(const ScaledRowsParams& params, void* stream) { launch_c
 void launch_rms_norm(const NormParams& params, void* stream) {
   if (params.num_rows == 0) return;
   const Element residual = params.residual.data == nullptr ? params.x.element : params.residual.element;
-  launch_for_rows(
-      params.aligned, {params.x.element, residual, params.out.element, params.weight.element},
-      [&]<class Row> {
-        launch_dependent<NormParams>(
-            rms_norm_kernel<Row>, static_cast<unsigned>(params.num_rows),
-            num_threads_for(ceil_div(num_element_groups(params.dim), kKeptGroups), kMaxNormThreads), 0,
-            stream, params, "rms_norm");
-      });
+  // Aligned rows have instances for weights of their dtype and for float32.
+  const bool f32_weight = params.weight.element == Element::kF32;
+  const Element weight = f32_weight ? params.x.element : params.weight.element;
+  launch_for_rows(params.aligned, {params.x.element, residual, params.out.element, weight}, [&]<class Row> {
+    auto* kernel = rms_norm_kernel<Row, Row>;
+    if constexpr (!std::is_same_v<Row, UnalignedRow>)
+      if (f32_weight) kernel = rms_norm_kernel<Row, AlignedF32Row>;
+    launch_dependent<NormParams>(
+        kernel, static_cast<unsigned>(params.num_rows),
+        num_threads_for(ceil_div(num_element_groups(params.dim), kKeptGroups), kMaxNormThreads), 0, stream,
+        params, "rms_norm");
+  });
 }
 
 void launch_silu_mul(const GateParams& params, void* stream) {

@@ -47,6 +47,7 @@ struct GateParams {
   DeviceRows gate, up, out;
   int32_t num_rows, num_columns;
   bool aligned;
+  int32_t rows_per_cta = 1;
 };
 void launch_silu_mul(const GateParams& params, void* stream);
 void launch_gelu_mul(const GateParams& params, void* stream);

@@ -4,7 +4,7 @@
 //
 //   tile        1 token x 1 head per warp; lane l has pairs l, l + 32, ...
 //   warps       4, all alike
-//   registers   64
+//   registers   78
 //   shared      none
 //   bytes       q, k and v read and written once
 //   bound       memory; latency if tokens are few
@@ -19,6 +19,9 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kMaxPairs = kMaxRopeHalf / 32;  // per lane
+// Elements of a lane that are not rotated and are loaded together: heads of 256 with 64 rotated elements
+// have 6.
+constexpr int kKeptRest = 8;
 
 // Elements of pair `i`: neighbors, or elements of a head's first and second half.
 template <bool kInterleaved>
@@ -64,6 +67,26 @@ __device__ Halves load_halves(const void* data, int64_t begin, Element element, 
   return halves;
 }
 
+// Elements lane, lane + 32, ... from `begin` on, of `count`.
+template <class T>
+__device__ void load_rest_as(const T* from, int count, int lane, float (&rest)[kKeptRest]) {
+  T raw[kKeptRest] = {};
+#pragma unroll
+  for (int j = 0; j < kKeptRest; ++j)
+    if (lane + 32 * j < count) raw[j] = from[lane + 32 * j];
+#pragma unroll
+  for (int j = 0; j < kKeptRest; ++j) rest[j] = static_cast<float>(raw[j]);
+}
+__device__ void load_rest(const void* data, int64_t begin, Element element, int count, int lane,
+                          float (&rest)[kKeptRest]) {
+  if (element == Element::kBF16)
+    load_rest_as(static_cast<const __nv_bfloat16*>(data) + begin, count, lane, rest);
+  else if (element == Element::kF16)
+    load_rest_as(static_cast<const __half*>(data) + begin, count, lane, rest);
+  else
+    load_rest_as(static_cast<const float*>(data) + begin, count, lane, rest);
+}
+
 __device__ float warp_sum(float value) {
   for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(0xffffffffu, value, step);
   return value;
@@ -101,8 +124,10 @@ class HeadLane {
       cos_[j] = cos[i];
       sin_[j] = sin[i];
     }
-    if (heads.norm.data != nullptr)
+    if (heads.norm.data != nullptr) {
       weights_ = load_halves<kInterleaved>(heads.norm.data, 0, heads.norm.element, params.half, lane);
+      load_rest(heads.norm.data, 2 * params.half, heads.norm.element, num_rest(), lane, rest_weights_);
+    }
   }
 
   // Calls write(d, value) for each of the head's elements that changes, or for all elements if `all`. Without
@@ -110,11 +135,10 @@ class HeadLane {
   template <class Write>
   __device__ void normalize_and_rotate(bool all, const Write& write) const {
     Halves x = load_halves<kInterleaved>(heads_.data, begin_, heads_.element, params_.half, lane_);
+    float kept[kKeptRest];
+    load_rest(heads_.data, begin_ + 2 * params_.half, heads_.element, num_rest(), lane_, kept);
     const bool normalize = heads_.norm.data != nullptr;
-    const float scale =
-        normalize
-            ? head_norm_scale(x, [&](int d) { return load_element(heads_.data, begin_ + d, heads_.element); })
-            : 1.0f;
+    const float scale = normalize ? head_norm_scale(x, kept, [](float value, float) { return value; }) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
@@ -126,11 +150,8 @@ class HeadLane {
       x.second[j] = pair.y;
     }
     // Elements that are not rotated.
-    const auto rest = [&](int d) {
-      const float value = load_element(heads_.data, begin_ + d, heads_.element);
-      return normalize ? value * scale * load_element(heads_.norm.data, d, heads_.norm.element) : value;
-    };
-    const float scale_after_rope = params_.norm_after_rope ? head_norm_scale(x, rest) : 1.0f;
+    const auto rest = [&](float value, float weight) { return normalize ? value * scale * weight : value; };
+    const float scale_after_rope = params_.norm_after_rope ? head_norm_scale(x, kept, rest) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) {
       const int i = lane_ + 32 * j;
@@ -139,24 +160,40 @@ class HeadLane {
       write(pair_second<kInterleaved>(i, params_.half), x.second[j] * scale_after_rope);
     }
     if (!all && !normalize && !params_.norm_after_rope) return;
-    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32)
-      write(d, rest(d) * scale_after_rope);
+    for_each_rest(
+        kept, [&](int d, float value, float weight) { write(d, rest(value, weight) * scale_after_rope); });
   }
   __device__ void store(int d, float value) const {
     store_element(heads_.data, begin_ + d, heads_.element, value);
   }
 
  private:
-  // Returns the norm scale of the head, from its pairs and from rest(d), the elements that are not rotated.
+  __device__ int num_rest() const { return params_.head_dim - 2 * params_.half; }
+
+  // Calls visit(d, element, norm weight) for this lane's elements that are not rotated. `kept`: the first
+  // ones.
+  template <class Visit>
+  __device__ void for_each_rest(const float (&kept)[kKeptRest], const Visit& visit) const {
+    const int first = 2 * params_.half + lane_;
+#pragma unroll
+    for (int j = 0; j < kKeptRest; ++j)
+      if (first + 32 * j < params_.head_dim) visit(first + 32 * j, kept[j], rest_weights_[j]);
+    for (int d = first + 32 * kKeptRest; d < params_.head_dim; d += 32)
+      visit(d, load_element(heads_.data, begin_ + d, heads_.element),
+            heads_.norm.data != nullptr ? load_element(heads_.norm.data, d, heads_.norm.element) : 1.0f);
+  }
+
+  // Returns the norm scale of the head, from its pairs and from rest(element, norm weight) of the elements
+  // that are not rotated.
   template <class Rest>
-  __device__ float head_norm_scale(const Halves& x, const Rest& rest) const {
+  __device__ float head_norm_scale(const Halves& x, const float (&kept)[kKeptRest], const Rest& rest) const {
     float sum = 0.0f;
 #pragma unroll
     for (int j = 0; j < kMaxPairs; ++j) sum += pair_squares(x.first[j], x.second[j]);
-    for (int d = 2 * params_.half + lane_; d < params_.head_dim; d += 32) {
-      const float value = rest(d);
+    for_each_rest(kept, [&](int, float element, float weight) {
+      const float value = rest(element, weight);
       sum += value * value;
-    }
+    });
     return norm_scale(warp_sum(sum), params_.head_dim, params_.eps);
   }
 
@@ -166,6 +203,7 @@ class HeadLane {
   int lane_;
   float cos_[kMaxPairs] = {}, sin_[kMaxPairs] = {};
   Halves weights_;
+  float rest_weights_[kKeptRest] = {};
 };
 
 // One warp per token and head.
