@@ -108,7 +108,9 @@ bool gated_linear(const GatedLinearArgs&, Stream&) { reject("gated_linear"); }
 // moe
 void route(const RouteArgs&, Stream&) { reject("route"); }
 bool norm_route(const NormRouteArgs&, Stream&) { reject("norm_route"); }
+bool shared_gate(const SharedGateArgs&, Stream&) { reject("shared_gate"); }
 void moe_experts(const MoeExpertsArgs&, Stream&) { reject("moe_experts"); }
+bool adds_shared_expert(const MoeExpertsArgs&, Stream&) { reject("adds_shared_expert"); }
 
 // fused
 bool qkv_norm_rope_store(const LinearArgs&, const NormRopeArgs&, const StoreKvArgs&, Stream&) {

@@ -76,6 +76,34 @@ TEST(ChooseMoe, UsesTheGroupedGemmForBatchInvariantRows) {
       }
 }
 
+TEST(ChooseMoe, AddsASharedExpertOfWholePartsForOneToken) {
+  const auto adds = [](int64_t num_tokens, int64_t num_parts,
+                       const std::function<void(MoeProblem&)>& change) {
+    MoeProblem problem = make_experts(num_tokens);
+    problem.num_shared_parts = num_parts;
+    change(problem);
+    return choose(problem, kH100).adds_shared;
+  };
+  const auto as_is = [](MoeProblem&) {};
+  EXPECT_TRUE(adds(1, 1, as_is));
+  EXPECT_TRUE(adds(1, 2, [](MoeProblem& problem) { problem.gated = false; }));
+  EXPECT_FALSE(adds(1, 0, as_is));
+  EXPECT_FALSE(adds(1, 9, as_is));  // more parts than the scratch has rows for
+  EXPECT_FALSE(adds(2, 1, as_is));
+  EXPECT_FALSE(adds(1, 1, [](MoeProblem& problem) { problem.batch_invariant = true; }));
+  EXPECT_FALSE(adds(1, 1, [](MoeProblem& problem) { problem.top_k = 16; }));
+}
+
+TEST(ChooseMoe, ComputesExpertsWithoutAGateOfOneTokenInTilesOf16Outputs) {
+  MoeProblem problem = make_experts(1);
+  problem.gated = false;
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kSingleToken);
+  problem.intermediate_size = problem.down.in_features = 776;
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kGrouped);
+  problem.gated = true;
+  EXPECT_EQ(kernel_for(problem, kH100), MoeKernel::kSingleToken);
+}
+
 TEST(ChooseMoe, UsesTheNaiveKernelIfTensorCoresCannot) {
   const auto expect_naive = [](const std::function<void(MoeProblem&)>& change) {
     for (const GpuFacts& gpu : kGpus) {

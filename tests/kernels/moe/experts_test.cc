@@ -296,6 +296,56 @@ TEST_P(ExpertsTest, SingleTokenMatchesFloat64) {
     }
 }
 
+// A shared expert, computed as one or two further experts of the token.
+TEST_P(ExpertsTest, SingleTokenWithASharedExpertMatchesFloat64) {
+  if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU computes the shared expert separately";
+  struct Case {
+    MoeShape shape;
+    int64_t num_parts;
+    bool gated, scaled;
+  };
+  for (const Case& test_case :
+       {Case{{9, 8, 1024, 512}, 1, true, true}, Case{{11, 10, 512, 256}, 1, true, true},
+        Case{{7, 6, 672, 464}, 2, false, false}, Case{{8, 3, 520, 72}, 2, true, true},
+        Case{{20, 14, 264, 48}, 1, false, true}})
+    for (const DType dtype : {DType::kBF16, DType::kF16}) {
+      const auto& [shape, num_parts, gated, scaled] = test_case;
+      SCOPED_TRACE(testing::Message()
+                   << shape.top_k << " experts, " << num_parts << " parts, " << to_string(dtype));
+      const int64_t hidden = shape.hidden_size, size = num_parts * shape.intermediate_size;
+      const int64_t products = gated ? 2 : 1;
+      const auto deviation = [](int64_t inputs) { return 1.0f / std::sqrt(static_cast<float>(inputs)); };
+      Layer layer(shape, 1, dtype, dtype, Choice::kEven);
+      if (!gated) {
+        layer.gate.activation = ExpertActivation::kRelu2;
+        layer.gate_up = TestTensor::random({shape.num_experts * shape.intermediate_size, hidden}, dtype, 2,
+                                           deviation(hidden));
+      }
+      TestTensor gate_out({1, 1}, DType::kF32);
+      gate_out.fill(0.3f);
+      // The shared expert in float64: an expert for the same x, with the weight of its gate.
+      const MoeShape shared_shape{1, 1, hidden, size};
+      Layer shared(shared_shape, 1, dtype, dtype, Choice::kFirst);
+      shared.gate = layer.gate;
+      shared.gate_up = TestTensor::random({products * size, hidden}, dtype, 8, deviation(hidden));
+      shared.down = TestTensor::random({hidden, size}, dtype, 9, deviation(size));
+      shared.weights.fill(scaled ? 1.0f / (1.0f + std::exp(-0.3f)) : 1.0f);
+      std::vector<double> expected = layer.expected();
+      const std::vector<double> added = shared.expected();
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] += added[i];
+
+      TestTensor out({1, hidden}, dtype);
+      out.fill(std::numeric_limits<float>::quiet_NaN());
+      const auto gate_ups = layer.parts(layer.gate_up, 1), downs = layer.parts(layer.down, 1);
+      MoeExpertsArgs args = layer.arguments(gate_ups, downs, out);
+      args.shared = {.gate_up = {.weight = shared.gate_up},
+                     .down = {.weight = shared.down},
+                     .gate_out = scaled ? gate_out.view() : TensorView()};
+      GetParam().moe_experts(args);
+      expect_near(out.values(), expected, (gated ? 1 : 2) * tolerance_for(dtype));
+    }
+}
+
 TEST_P(ExpertsTest, ManyRowsMatchFloat64) {
   if (!GetParam().on_gpu()) GTEST_SKIP() << "a CPU has one kernel for all";
   for (const DType dtype : {DType::kBF16, DType::kF16})
@@ -309,6 +359,14 @@ TEST_P(ExpertsTest, ManyRowsMatchFloat64) {
         layer.weights_scale_input = true;
         expect_near(layer.compute(GetParam(), 0, 150, Parts::kOne), layer.expected(), tolerance_for(dtype));
       }
+  // Enough pairs that several CTAs sort them, the last one with a few.
+  const MoeShape many{.num_experts = 96, .top_k = 8, .hidden_size = 64, .intermediate_size = 32};
+  for (const int64_t num_tokens : {1024, 1101}) {
+    const Layer layer(many, num_tokens, DType::kBF16, DType::kBF16, Choice::kEven);
+    SCOPED_TRACE(testing::Message() << num_tokens << " tokens");
+    expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                tolerance_for(DType::kBF16));
+  }
 }
 
 TEST_P(ExpertsTest, FewRowsAreBatchInvariant) {

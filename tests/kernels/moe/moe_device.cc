@@ -94,6 +94,10 @@ void MoeDevice::moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at) con
   };
   const Linear gate_up = on_device(args.linears.gate_up.front()), down = on_device(args.linears.down.front());
   args.linears = {.gate_up = {&gate_up, 1}, .down = {&down, 1}};
+  if (!args.shared.empty())
+    args.shared = {.gate_up = on_device(args.shared.gate_up),
+                   .down = on_device(args.shared.down),
+                   .gate_out = copied(args.shared.gate_out)};
   args.x = copied(args.x);
   args.experts = copied(args.experts);
   args.weights = copied(args.weights);

@@ -19,7 +19,8 @@ struct MoeDevice {
   DType activation_for(DType weight) const { return on_gpu() ? weight : DType::kF32; }
 
   void route(const kernels::RouteArgs& args) const;
-  // Uses separate scratch and workspace memory full of NaN. On a GPU, scales of weights are offset by
+  // Uses separate scratch and workspace memory full of NaN. On a GPU that adds args.shared; elsewhere it must
+  // be empty. On a GPU, scales of weights are offset by
   // `scales_at` bytes.
   void moe_experts(kernels::MoeExpertsArgs args, int64_t scales_at = 0) const;
 };

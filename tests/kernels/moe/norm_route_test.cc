@@ -25,6 +25,7 @@ struct Case {
   int64_t num_tokens, num_experts, top_k, hidden_size;
   RouterRule rule = {};
   bool bias = false, corrected = false;
+  bool norm_is_f32 = false, shares = false;  // `shares`: with the gate of a shared expert
 };
 
 class GpuNormRoute : public testing_cuda::NeedsGpu {
@@ -36,7 +37,9 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
 
   static void expect_as_reference(const Case& test_case, DType dtype) {
     const TestTensor x = TestTensor::random({test_case.num_tokens, test_case.hidden_size}, dtype, 1, 3.0f),
-                     norm = TestTensor::random({test_case.hidden_size}, dtype, 2),
+                     norm = TestTensor::random({test_case.hidden_size},
+                                               test_case.norm_is_f32 ? DType::kF32 : dtype, 2),
+                     gate = TestTensor::random({1, test_case.hidden_size}, dtype, 6, 0.1f),
                      router =
                          TestTensor::random({test_case.num_experts, test_case.hidden_size}, dtype, 3, 0.1f),
                      bias = TestTensor::random({test_case.num_experts}, dtype, 4),
@@ -45,6 +48,7 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
         logits({test_case.num_tokens, test_case.num_experts}, DType::kF32),
         experts({test_case.num_tokens, test_case.top_k}, DType::kI32),
         weights({test_case.num_tokens, test_case.top_k}, DType::kF32),
+        gate_out({test_case.num_tokens, 1}, DType::kF32),
         expected_experts({test_case.num_tokens, test_case.top_k}, DType::kI32),
         expected_weights({test_case.num_tokens, test_case.top_k}, DType::kF32);
     {
@@ -52,7 +56,8 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
       Stream stream = owned.get();
       const DeviceCopy x_copy(x, stream), norm_copy(norm, stream), router_copy(router, stream),
           bias_copy(bias, stream), correction_copy(correction, stream), y_copy(y, stream),
-          experts_copy(experts, stream), weights_copy(weights, stream);
+          experts_copy(experts, stream), weights_copy(weights, stream), gate_copy(gate, stream),
+          gate_out_copy(gate_out, stream);
       ASSERT_TRUE(norm_route(
           {.x = x_copy.view(),
            .norm = norm_copy.view(),
@@ -60,6 +65,8 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
            .router = {.weight = router_copy.view(), .bias = test_case.bias ? bias_copy.view() : TensorView()},
            .rule = test_case.rule,
            .correction = test_case.corrected ? correction_copy.view() : TensorView(),
+           .shared_gate = test_case.shares ? Linear{.weight = gate_copy.view()} : Linear{},
+           .shared_gate_out = gate_out_copy.view(),
            .normalized = y_copy.view(),
            .experts = experts_copy.view(),
            .weights = weights_copy.view()},
@@ -67,6 +74,7 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
       y_copy.download(stream);
       experts_copy.download(stream);
       weights_copy.download(stream);
+      gate_out_copy.download(stream);
       attend::cuda::synchronize(stream);
     }
     const double rounding = dtype == DType::kBF16 ? 0x1p-8 : 0x1p-11;
@@ -79,6 +87,15 @@ class GpuNormRoute : public testing_cuda::NeedsGpu {
       for (int64_t i = 0; i < test_case.hidden_size; ++i) {
         const double expected = x.at(first + i) * scale * norm.at(i);
         ASSERT_NEAR(y.at(first + i), expected, rounding * std::abs(expected) + 1e-6) << token << ", " << i;
+      }
+      if (test_case.shares) {
+        double sum = 0.0, spread = 0.0;
+        for (int64_t i = 0; i < test_case.hidden_size; ++i) {
+          const double term = y.at(first + i) * gate.at(i);
+          sum += term;
+          spread += std::abs(term);
+        }
+        ASSERT_NEAR(gate_out.at(token), sum, 1e-6 * spread) << "gate of " << token;
       }
       for (int64_t expert = 0; expert < test_case.num_experts; ++expert) {
         double sum = test_case.bias ? bias.at(expert) : 0.0;
@@ -110,7 +127,15 @@ TEST_F(GpuNormRoute, MatchesFloat64) {
                                   {32, 128, 8, 2048, {.spread = 7}},
                                   {33, 64, 6, 2048, {}, true},
                                   {128, 128, 8, 512, sigmoid, false, true},
-                                  {3, 112, 32, 4096, sigmoid}}) {
+                                  {3, 112, 32, 4096, sigmoid},
+                                  {1, 256, 8, 2048, {}, false, false, true, true},
+                                  {1, 512, 10, 2048, {}, false, false, true, true},
+                                  {7, 512, 10, 2048, {}, true, false, false, true},
+                                  {3, 160, 6, 2080, {}, false, false, true},
+                                  {32, 256, 8, 2048, {.spread = 7}, false, false, true, true},
+                                  {2, 384, 8, 4096, sigmoid, true, true},
+                                  {1, 128, 6, 2688, sigmoid, false, true, false, true},
+                                  {128, 512, 10, 96, {}, false, false, true, true}}) {
       SCOPED_TRACE(testing::Message()
                    << test_case.num_tokens << " tokens, " << test_case.num_experts << " experts, "
                    << test_case.hidden_size << " features, " << to_string(dtype));
@@ -143,7 +168,8 @@ TEST_F(GpuNormRoute, DeclinesUnsupportedProblems) {
   EXPECT_FALSE(supports(4, 32, 64, DType::kBF16, true));
   EXPECT_FALSE(supports(4, 32, 64, DType::kF32, false));
   EXPECT_FALSE(supports(4, 33, 64, DType::kBF16, false));
-  EXPECT_FALSE(supports(4, 256, 64, DType::kBF16, false));
+  EXPECT_TRUE(supports(4, 256, 64, DType::kBF16, false));
+  EXPECT_FALSE(supports(4, 272, 64, DType::kBF16, false));
   EXPECT_TRUE(supports(128, 32, 4096, DType::kBF16, false));
   EXPECT_FALSE(supports(129, 32, 64, DType::kBF16, false));
   EXPECT_FALSE(supports(4, 32, 72, DType::kBF16, false));

@@ -24,9 +24,13 @@ struct RouterScratch {
         weights(pieces.take(DType::kF32, {num_tokens, shape.top_k})) {}
 };
 
-// Returns the input of the experts.
-TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
-                               const OpContext& context) {
+// Input of the experts.
+struct Routed {
+  TensorView x;
+  bool has_gate = false;  // the product of the shared expert's gate was computed too
+};
+Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const RouterScratch& router,
+                           const OpContext& context) {
   RouteArgs choice{.logits = router.logits,
                    .rule = args.rule,
                    .correction = args.correction,
@@ -42,22 +46,64 @@ TensorView normalize_and_route(Residual& residual, const MoeAddArgs& args, const
                     .router = args.router,
                     .rule = args.rule,
                     .correction = args.correction,
+                    .shared_gate = args.shared.gate,
+                    .shared_gate_out = args.shared.gate_out,
                     .normalized = normalized,
                     .experts = router.experts,
                     .weights = router.weights,
                     .batch_invariant = context.batch_invariant},
                    context.stream))
-      return normalized;
+      return {.x = normalized, .has_gate = true};
   }
   const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
   const Linear parts[] = {args.router};
   multiply_parts(x, parts, router.logits, context);
-  if (choice.experts.num_elements() == 0) return x;
+  if (choice.experts.num_elements() == 0) return {.x = x};
   if (gpu)
     cuda::route(choice, context.stream);
   else
     cpu::route(choice);
-  return x;
+  return {.x = x};
+}
+
+// Computes the product of the shared expert's gate, unless `routed` has it, and scales `inner` by its
+// sigmoid, unless `inner` is empty.
+void apply_shared_gate(const Routed& routed, const SharedExpert& shared, const TensorView& inner,
+                       const OpContext& context) {
+  if (shared.gate.weight.empty()) return;
+  if (!routed.has_gate) {
+    if (shared_gate({.x = routed.x, .gate = shared.gate, .out = shared.gate_out, .inner = inner},
+                    context.stream))
+      return;
+    const Linear gate[] = {shared.gate};
+    multiply_parts(routed.x, gate, shared.gate_out, context);
+  }
+  if (!inner.empty()) scale_by_sigmoid(shared.gate_out, inner, context.stream);
+}
+
+// args.shared.inner = the shared expert's activations, times its gate.
+void apply_shared_gate_up(const Routed& routed, const MoeAddArgs& args, const OpContext& context) {
+  const TensorView& x = routed.x;
+  const SharedExpert& shared = args.shared;
+  if (args.gate.activation == ExpertActivation::kRelu2) {
+    multiply_parts(x, shared.gate_up, shared.inner, context);
+    relu2(shared.inner, context.stream);
+  } else if (context.stream.device.type == DeviceType::kCuda && shared.gate_up.size() == 1) {
+    const Linear& one = shared.gate_up.front();
+    gated_linear({.x = x,
+                  .weight = one.weight,
+                  .bias = one.bias,
+                  .gate_up = shared.gate_up_out,
+                  .out = shared.inner,
+                  .workspace = context.workspace,
+                  .batch_invariant = context.batch_invariant,
+                  .rounds_x = context.rounds_x},
+                 context.stream);
+  } else {
+    multiply_parts(x, shared.gate_up, shared.gate_up_out, context);
+    silu_mul(shared.gate_up_out, shared.inner, context.stream);
+  }
+  apply_shared_gate(routed, shared, shared.inner, context);
 }
 
 }  // namespace
@@ -81,44 +127,41 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   ScratchPieces pieces(memory, context.stream.device);
   const RouterScratch router(args.shape, num_tokens, pieces);
 
-  const TensorView x = normalize_and_route(residual, args, router, context);
-  const bool shares = !args.shared.gate_up.empty();
-  if (shares) {
-    if (args.gate.activation == ExpertActivation::kRelu2) {
-      multiply_parts(x, args.shared.gate_up, args.shared.inner, context);
-      relu2(args.shared.inner, context.stream);
-    } else {
-      multiply_parts(x, args.shared.gate_up, args.shared.gate_up_out, context);
-      silu_mul(args.shared.gate_up_out, args.shared.inner, context.stream);
-    }
-    if (!args.shared.gate.weight.empty()) {
-      const Linear gate[] = {args.shared.gate};
-      multiply_parts(x, gate, args.shared.gate_out, context);
-      scale_by_sigmoid(args.shared.gate_out, args.shared.inner, context.stream);
-    }
-  }
+  const Routed routed = normalize_and_route(residual, args, router, context);
+  const TensorView& x = routed.x;
   const bool projects = !args.latents.in.weight.empty();
   if (projects) {
     const Linear in[] = {args.latents.in};
     multiply_parts(x, in, args.latents.rows, context);
   }
+  MoeExpertsArgs experts{.shape = args.shape,
+                         .x = projects ? args.latents.rows : x,
+                         .experts = router.experts,
+                         .weights = router.weights,
+                         .linears = args.experts,
+                         .gate = args.gate,
+                         .weights_scale_input = args.weights_scale_input,
+                         .out = projects ? args.latents.rows : residual.sum(),
+                         .accumulate = on_gpu && !projects,
+                         .scratch = memory.subspan(pieces.used_bytes()),
+                         .workspace = context.workspace,
+                         .batch_invariant = context.batch_invariant};
+  bool shares = !args.shared.gate_up.empty();
+  if (shares && !projects && args.shared.gate_up.size() == 1) {
+    experts.shared = {.gate_up = args.shared.gate_up.front(),
+                      .down = args.shared.down,
+                      .gate_out = args.shared.gate.weight.empty() ? TensorView() : args.shared.gate_out};
+    if (adds_shared_expert(experts, context.stream)) {
+      apply_shared_gate(routed, args.shared, /*inner=*/{}, context);
+      shares = false;
+    } else {
+      experts.shared = {};
+    }
+  }
+  if (shares) apply_shared_gate_up(routed, args, context);
   // On a CPU the sum remains pending for the next norm, in the memory of x. Latent vectors are overwritten.
-  const TensorView sum = projects ? args.latents.rows
-                         : on_gpu ? residual.sum()
-                                  : ResidualAccess::leave_addend(residual);
-  moe_experts({.shape = args.shape,
-               .x = projects ? args.latents.rows : x,
-               .experts = router.experts,
-               .weights = router.weights,
-               .linears = args.experts,
-               .gate = args.gate,
-               .weights_scale_input = args.weights_scale_input,
-               .out = sum,
-               .accumulate = on_gpu && !projects,
-               .scratch = memory.subspan(pieces.used_bytes()),
-               .workspace = context.workspace,
-               .batch_invariant = context.batch_invariant},
-              context.stream);
+  if (!on_gpu && !projects) experts.out = ResidualAccess::leave_addend(residual);
+  moe_experts(experts, context.stream);
   if (projects) linear_add(args.latents.rows, args.latents.out, residual, context);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);
 }

@@ -96,8 +96,16 @@ void check(const MoeExpertsArgs& args, const Stream& stream) {
   }
 }
 
+bool adds_shared_expert(const MoeExpertsArgs& args, Stream& stream) {
+  if (args.shared.empty() || args.x.shape[0] == 0) return false;
+  if (const OnGpu gpu(stream); gpu) return cuda::adds_shared_expert(args, stream);
+  return false;
+}
+
 void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
   check(args, stream);
+  ensure(args.shared.empty() || adds_shared_expert(args, stream),
+         "experts: a shared expert, which the kernel does not add");
   if (args.x.shape[0] == 0) return;
   if (const OnGpu gpu(stream); gpu) return cuda::moe_experts(args, stream);
   cpu::moe_experts(args, cpu::detect_isa());

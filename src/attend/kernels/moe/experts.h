@@ -74,19 +74,34 @@ void route(const RouteArgs& args);
 // RMSNorm, the following router and the selection of experts, in one launch if the device supports it.
 struct NormRouteArgs {
   TensorView x;            // [num_tokens, hidden_size], contiguous
-  TensorView norm;         // [hidden_size]: RMSNorm weight
+  TensorView norm;         // [hidden_size]: RMSNorm weight, in the dtype of x or f32
   float norm_eps = 1e-6f;  // epsilon of the RMSNorm
   Linear router;           // [num_experts, hidden_size]
   RouterRule rule = {};
-  TensorView correction = {};    // as in RouteArgs
-  TensorView normalized;         // same shape as x: input of the experts
-  TensorView experts, weights;   // as in RouteArgs
-  bool batch_invariant = false;  // requires the bits of rms_norm(), linear() and route()
+  TensorView correction = {};  // as in RouteArgs
+  // Gate of a shared expert: a product of the normalized row with one output, without bias; empty: none.
+  Linear shared_gate = {};
+  TensorView shared_gate_out = {};  // f32 [num_tokens, 1], with a gate
+  TensorView normalized;            // same shape as x: input of the experts
+  TensorView experts, weights;      // as in RouteArgs
+  bool batch_invariant = false;     // requires the bits of rms_norm(), linear() and route()
 };
 // Computes normalized = rms_norm(x), and route() of its product with the router. Supports few tokens on a GPU
 // with clusters. Returns false without doing anything if this needs several launches. The caller has checked
 // its arguments: with check() of RouteArgs, and like linear().
 bool norm_route(const NormRouteArgs& args, Stream& stream);
+
+// Gate of a shared expert.
+struct SharedGateArgs {
+  TensorView x;           // [num_tokens, hidden_size]
+  Linear gate;            // one output
+  TensorView out;         // f32 [num_tokens, 1]
+  TensorView inner = {};  // [num_tokens, intermediate_size] of the dtype of x: activations of the expert
+};
+// Computes out = gate(x) and, with `inner`, inner *= sigmoid(out), in one launch on a GPU. A token's bits do
+// not depend on other tokens. Returns false without doing anything if this needs several launches. The caller
+// has checked its arguments, like linear().
+bool shared_gate(const SharedGateArgs& args, Stream& stream);
 
 struct MoeShape {
   int64_t num_experts = 0, top_k = 0;
@@ -120,6 +135,14 @@ struct ExpertWeights {
   std::span<const Linear> down;     // [num_experts * hidden_size, intermediate_size]
 };
 
+// Expert that processes every token, with the activation of the routed experts.
+struct SharedExpertArgs {
+  Linear gate_up, down;  // one matrix each: [2 * intermediate (kRelu2: 1 *), hidden_size], [hidden_size, ..]
+  TensorView gate_out = {};  // f32 [num_tokens, 1]: the sigmoid of it multiplies the output; empty: 1
+
+  bool empty() const { return down.weight.empty(); }
+};
+
 struct MoeExpertsArgs {
   MoeShape shape;
   TensorView x;        // [num_tokens, hidden_size], contiguous. CPU: f32; GPU: f32, f16, bf16
@@ -140,6 +163,7 @@ struct MoeExpertsArgs {
   // If true, a token's bits depend neither on the other tokens of the call nor on their number. Otherwise
   // they may depend on that number on a GPU.
   bool batch_invariant = false;
+  SharedExpertArgs shared = {};  // added to the sum; empty, unless adds_shared_expert()
 };
 // Computes out = sum over the token's experts, in their order, of weight * (Wdown act(Wgate x, Wup x)), each
 // product with its bias, summed in float32. Only weights of selected experts are read. Throws
@@ -147,6 +171,10 @@ struct MoeExpertsArgs {
 // not support.
 void moe_experts(const MoeExpertsArgs& args, Stream& stream);
 void check(const MoeExpertsArgs& args, const Stream& stream);
+
+// Returns true if the kernels that moe_experts() chooses for these arguments can add args.shared in the same
+// launches. The caller has checked the shapes of args.shared, like linear().
+bool adds_shared_expert(const MoeExpertsArgs& args, Stream& stream);
 
 size_t experts_scratch_bytes(const MoeShape& shape, int64_t num_tokens, DType dtype);
 

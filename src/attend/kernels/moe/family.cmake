@@ -16,6 +16,7 @@ attend_kernels(moe
     cuda/common/naive_grouped_gemm.cu
     cuda/common/order_inputs_kernel.cu
     cuda/common/route_kernel.cu
+    cuda/common/shared_gate_kernel.cu
     cuda/common/sort_pairs_kernel.cu
     cuda/sm80/direct_mxfp4_experts.cu
     cuda/sm80/single_token_mxfp4_experts.cu

@@ -65,6 +65,12 @@ void route(const RouteArgs& args, Stream& stream) {
   cpu::route(args);
 }
 
+bool shared_gate(const SharedGateArgs& args, Stream& stream) {
+  if (args.x.shape[0] == 0) return false;
+  if (const OnGpu gpu(stream); gpu) return cuda::shared_gate(args, stream);
+  return false;
+}
+
 bool norm_route(const NormRouteArgs& args, Stream& stream) {
   if (args.batch_invariant || args.norm.empty() || args.x.shape[0] == 0) return false;
   if (const OnGpu gpu(stream); gpu) return cuda::norm_route(args, stream);

@@ -62,10 +62,10 @@ bool fits_own_tiles(const MoeProblem& problem) {
   return is_plain(problem) && problem.down.format == WeightFormat::kPlain;
 }
 
-// Kernels for few rows read the rows of tokens only in a gated product.
 bool single_token_supports(const MoeProblem& problem, const GpuFacts& gpu) {
-  if (problem.num_tokens > 1 || !problem.gated || !fits_own_tiles(problem) ||
-      problem.top_k > sm80::kMaxSingleTokenTopK ||
+  const int64_t num_outputs = problem.gated ? sm80::kSingleTokenOutputs : sm80::kSingleTokenPlainOutputs;
+  if (problem.num_tokens > 1 || !fits_own_tiles(problem) || problem.top_k > sm80::kMaxSingleTokenTopK ||
+      (!problem.gated && !is_plain(problem)) || problem.intermediate_size % num_outputs != 0 ||
       sm80::single_token_x_bytes(1, problem.hidden_size) > sm80::kMaxSingleTokenXBytes)
     return false;
   if (!is_mxfp4(problem.down))
@@ -76,11 +76,18 @@ bool single_token_supports(const MoeProblem& problem, const GpuFacts& gpu) {
          sm80::single_token_share(problem.top_k, problem.intermediate_size, problem.hidden_size, gpu.num_sms)
                  .shared_bytes <= sm80::kMaxSingleTokenDownBytes;
 }
+// Parts of a shared expert are computed like the token's experts, and use the unused half of their scratch.
+bool single_token_adds_shared(const MoeProblem& problem) {
+  const int64_t num_pairs = problem.top_k + problem.num_shared_parts;
+  return problem.num_shared_parts > 0 && problem.num_shared_parts <= problem.top_k && is_plain(problem) &&
+         !problem.alternating && num_pairs <= sm80::kMaxSingleTokenTopK &&
+         sm80::single_token_x_bytes(num_pairs, problem.intermediate_size) <= sm80::kMaxSingleTokenXBytes;
+}
 bool single_token_is_faster(const MoeProblem& problem, const GpuFacts&, const MoeTuning& tuning) {
   return problem.num_tokens <= tuning.single_token_max_tokens;
 }
 
-// Scales of mxfp4 are copied in words.
+// Kernels for few rows read the rows of tokens only in a gated product. Scales of mxfp4 are copied in words.
 bool skinny_experts_support(const MoeProblem& problem, const GpuFacts& gpu) {
   return problem.gated && fits_own_tiles(problem) && problem.gate_up.scales_alignment >= 4 &&
          problem.down.scales_alignment >= 4 && gpu.shared_bytes >= sm80::kLargeSharedBytes &&
@@ -175,7 +182,8 @@ std::span<const MoeRow> moe_rows() { return kMoeRows; }
 
 MoeChoice choose(const MoeProblem& problem, const GpuFacts& gpu, const MoeTuning& tuning) {
   const MoeRow& row = first_row("experts", moe_rows(), problem, gpu, tuning);
-  return {row, sums_experts(row, problem, gpu, tuning)};
+  return {row, sums_experts(row, problem, gpu, tuning),
+          row.kernel == MoeKernel::kSingleToken && single_token_adds_shared(problem)};
 }
 
 }  // namespace attend::kernels::cuda

@@ -42,6 +42,9 @@ struct MoeProblem {
   bool gated = true;                               // false: the first product has no gate rows
   bool batch_invariant = false;
   MoeWeight gate_up = {}, down = {};
+  // Shared expert to be added: its intermediate size, as a multiple of that of the others; 0: none, or a
+  // size, format or alignment that no kernel adds.
+  int64_t num_shared_parts = 0;
 
   int64_t num_pairs() const { return num_tokens * top_k; }
 };
@@ -80,6 +83,7 @@ std::span<const MoeRow> moe_rows();
 struct MoeChoice {
   const MoeRow& row;
   bool sums_experts;  // the second product sums a token's experts; otherwise a separate launch does
+  bool adds_shared;   // the launches also compute the shared expert
 };
 // Returns the first row that supports the problem and is faster. Every problem has one.
 MoeChoice choose(const MoeProblem& problem, const GpuFacts& gpu, const MoeTuning& tuning);

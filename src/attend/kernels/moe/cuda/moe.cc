@@ -41,6 +41,21 @@ MoeWeight moe_weight(const Weight& weight) {
           .reorders = !weight.input_order.empty()};
 }
 
+// Returns MoeProblem::num_shared_parts.
+int64_t num_shared_parts(const MoeExpertsArgs& args) {
+  const SharedExpertArgs& shared = args.shared;
+  if (shared.empty() || args.weights_scale_input) return 0;
+  for (const Linear* linear : {&shared.gate_up, &shared.down})
+    if (linear->weight.format != WeightFormat::kPlain || linear->weight.data.dtype != args.x.dtype ||
+        !linear->bias.empty() || !rows_aligned({&linear->weight.data}))
+      return 0;
+  const int64_t size = shared.down.weight.in_features(), part_size = args.shape.intermediate_size;
+  const bool fits = shared.gate_up.weight.out_features() == args.gate.num_products() * size &&
+                    shared.gate_up.weight.in_features() == args.shape.hidden_size &&
+                    shared.down.weight.out_features() == args.shape.hidden_size && size % part_size == 0;
+  return fits ? size / part_size : 0;
+}
+
 MoeProblem moe_problem(const MoeExpertsArgs& args) {
   const MoeShape& shape = args.shape;
   return {.num_tokens = args.x.shape[0],
@@ -54,7 +69,8 @@ MoeProblem moe_problem(const MoeExpertsArgs& args) {
           .gated = args.gate.num_products() == 2,
           .batch_invariant = args.batch_invariant,
           .gate_up = moe_weight(args.linears.gate_up.front().weight),
-          .down = moe_weight(args.linears.down.front().weight)};
+          .down = moe_weight(args.linears.down.front().weight),
+          .num_shared_parts = num_shared_parts(args)};
 }
 
 std::string description(const MoeExpertsArgs& args) {
@@ -127,6 +143,14 @@ void combine(const MoeExpertsArgs& args, const ExpertScratch& scratch, const int
                  stream.handle);
 }
 
+// Parameters of the shared expert for the first product.
+sm80::SharedExpertParts shared_parts(const MoeExpertsArgs& args) {
+  const SharedExpertArgs& shared = args.shared;
+  return {.weight = shared.gate_up.weight.data.data,
+          .gate = shared.gate_out.empty() ? nullptr : shared.gate_out.as<const float>(),
+          .num_parts = static_cast<int32_t>(num_shared_parts(args))};
+}
+
 // Computes both products; rows between them are in the order of their pairs.
 void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, const MoeChoice& choice,
                     Stream& stream) {
@@ -146,7 +170,7 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
       .num_experts = static_cast<int32_t>(shape.num_experts),
       .in_features = static_cast<int32_t>(shape.hidden_size),
       .out_features = static_cast<int32_t>(shape.intermediate_size),
-      .gated = true,
+      .gated = args.gate.num_products() == 2,
       .alternating = clamped,
       .sums = false,
       .accumulate = false,
@@ -155,8 +179,10 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
                    .row_pair = nullptr,
                    .clamped = clamped,
                    .limit = args.gate.limit,
-                   .alpha = args.gate.alpha}};
+                   .alpha = args.gate.alpha},
+      .shared = choice.adds_shared ? shared_parts(args) : sm80::SharedExpertParts{}};
   sm80::SkinnyExpertsParams down = gate_up;
+  if (choice.adds_shared) down.shared.weight = args.shared.down.weight.data.data;
   down.x = scratch.inner.data;
   down.weight = quantized_weight(downs.weight);
   down.num_scales = num_scales(downs.weight);
@@ -208,8 +234,35 @@ void route(const RouteArgs& args, Stream& stream) {
   launch_route(route_params(args, args.logits.shape[1]), stream.handle);
 }
 
+bool shared_gate(const SharedGateArgs& args, Stream& stream) {
+  const Weight& weight = args.gate.weight;
+  const DType dtype = args.x.dtype;
+  const int64_t in_features = args.x.shape[1];
+  const int64_t inner_features = args.inner.empty() ? 0 : args.inner.shape[1];
+  if (dtype == DType::kF32 || weight.format != WeightFormat::kPlain || weight.data.dtype != dtype ||
+      !args.gate.bias.empty() || in_features % kAlignedElements != 0 ||
+      inner_features % kAlignedElements != 0 || !rows_aligned({&args.x, &weight.data, &args.inner}))
+    return false;
+  launch_shared_gate({.x = args.x.data,
+                      .x_stride = args.x.strides[0],
+                      .weight = weight.data.data,
+                      .out = args.out.as<float>(),
+                      .inner = args.inner.empty() ? nullptr : args.inner.data,
+                      .inner_stride = args.inner.empty() ? 0 : args.inner.strides[0],
+                      .num_tokens = static_cast<int32_t>(args.x.shape[0]),
+                      .in_features = static_cast<int32_t>(in_features),
+                      .inner_features = static_cast<int32_t>(inner_features),
+                      .element = to_element_type(dtype)},
+                     stream.handle);
+  return true;
+}
+
 bool norm_route(const NormRouteArgs& args, Stream& stream) {
   return gpu_facts(stream.device).runs_sm90a() && sm90::norm_route(args, stream);
+}
+
+bool adds_shared_expert(const MoeExpertsArgs& args, Stream& stream) {
+  return choose(moe_problem(args), gpu_facts(stream.device)).adds_shared;
 }
 
 void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
@@ -235,6 +288,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                      .row_pair = scratch.segments.as<int32_t>(),
                      .first_row = first_row,
                      .first_tile = first_tile,
+                     .counts = scratch.segments.as<int32_t>() + num_pairs,
                      .num_pairs = static_cast<int32_t>(num_pairs),
                      .num_experts = static_cast<int32_t>(shape.num_experts),
                      .top_k = static_cast<int32_t>(shape.top_k),

@@ -6,7 +6,9 @@
 namespace attend::kernels::cuda {
 
 void route(const RouteArgs& args, Stream& stream);
+bool shared_gate(const SharedGateArgs& args, Stream& stream);
 bool norm_route(const NormRouteArgs& args, Stream& stream);
 void moe_experts(const MoeExpertsArgs& args, Stream& stream);
+bool adds_shared_expert(const MoeExpertsArgs& args, Stream& stream);
 
 }  // namespace attend::kernels::cuda

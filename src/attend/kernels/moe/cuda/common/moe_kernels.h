@@ -26,6 +26,20 @@ RouteParams route_params(const RouteArgs& args, int64_t num_experts);
 // One warp per token; supports up to 512 experts, 32 experts per token and 32 groups.
 void launch_route(const RouteParams& params, void* stream);
 
+// out = x weight of each token; inner *= sigmoid(out). x, weight and inner have a 16-bit `element`, and their
+// rows consist of whole groups of eight elements at multiples of 16 bytes.
+struct SharedGateParams {
+  const void* x;
+  int64_t x_stride;  // in elements
+  const void* weight;
+  float* out;   // [num_tokens]
+  void* inner;  // null: only out
+  int64_t inner_stride;
+  int32_t num_tokens, in_features, inner_features;
+  Element element;
+};
+void launch_shared_gate(const SharedGateParams& params, void* stream);
+
 struct SortPairsParams {
   const int32_t* experts;  // [num_pairs]
   int32_t* pair_row;
@@ -33,6 +47,7 @@ struct SortPairsParams {
   int32_t* row_pair;
   int32_t* first_row;   // [num_experts + 1]
   int32_t* first_tile;  // [num_experts + 1]: tiles contain rows of one expert only
+  int32_t* counts;      // 2 * num_pairs values: scratch
   int32_t num_pairs, num_experts, top_k, tile_rows;
 };
 // Rows of one expert are in the order of their pairs, so the same choices result in the same rows.

@@ -30,11 +30,13 @@ __global__ void __launch_bounds__(kWarps* kRouteLanes)
 }  // namespace
 
 void launch_route(const RouteParams& params, void* stream) {
-  constexpr int kFew = 4, kAll = kMaxExperts / kRouteLanes;
-  launch_dependent<RouteParams>(
-      params.num_experts <= kFew * kRouteLanes ? route_kernel<kFew> : route_kernel<kAll>,
-      dim3(static_cast<unsigned>((params.num_tokens + kWarps - 1) / kWarps)), kWarps * kRouteLanes, 0, stream,
-      params, "route");
+  constexpr int kFew = 4, kMore = 8, kAll = kMaxExperts / kRouteLanes;
+  const auto kernel = params.num_experts <= kFew * kRouteLanes    ? route_kernel<kFew>
+                      : params.num_experts <= kMore * kRouteLanes ? route_kernel<kMore>
+                                                                  : route_kernel<kAll>;
+  launch_dependent<RouteParams>(kernel,
+                                dim3(static_cast<unsigned>((params.num_tokens + kWarps - 1) / kWarps)),
+                                kWarps * kRouteLanes, 0, stream, params, "route");
 }
 
 }  // namespace attend::kernels::cuda

@@ -75,22 +75,24 @@ __device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t 
   }
 }
 
-// Batcher's odd-even merge sort, in descending order.
-template <int kPerLane>
+// Batcher's odd-even merge sort, in descending order. One pass per instance: as nested loops, 16 keys were
+// not unrolled and were sorted in local memory.
+template <int kPerLane, int kMerged = 1, int kApart = 1>
 __device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
   static_assert((kPerLane & (kPerLane - 1)) == 0, "sorts a power of two of keys");
 #pragma unroll
-  for (int merged = 1; merged < kPerLane; merged *= 2)
-#pragma unroll
-    for (int apart = merged; apart >= 1; apart /= 2)
-#pragma unroll
-      for (int i = 0; i + apart < kPerLane; ++i) {
-        const int j = i + apart, from = apart % merged;
-        if (i < from || (i - from) / apart % 2 != 0 || i / (2 * merged) != j / (2 * merged)) continue;
-        const uint64_t low = keys[i] < keys[j] ? keys[i] : keys[j];
-        keys[i] = keys[i] < keys[j] ? keys[j] : keys[i];
-        keys[j] = low;
-      }
+  for (int i = 0; i + kApart < kPerLane; ++i) {
+    constexpr int kFrom = kApart % kMerged;
+    const int j = i + kApart;
+    if (i < kFrom || (i - kFrom) / kApart % 2 != 0 || i / (2 * kMerged) != j / (2 * kMerged)) continue;
+    const uint64_t low = keys[i] < keys[j] ? keys[i] : keys[j];
+    keys[i] = keys[i] < keys[j] ? keys[j] : keys[i];
+    keys[j] = low;
+  }
+  if constexpr (kApart > 1)
+    sort_keys<kPerLane, kMerged, kApart / 2>(keys);
+  else if constexpr (2 * kMerged < kPerLane)
+    sort_keys<kPerLane, 2 * kMerged, 2 * kMerged>(keys);
 }
 
 // Removes the largest of the lanes' sorted first keys and returns its expert. Lanes rarely have equal ranks,

@@ -1,14 +1,17 @@
 // Experts of a single token: bound by reading their weights, and by the fixed cost of each work tile.
 //
-//   tile        8 outputs of one expert, rows of gate and of up; or of two experts. Together they are the 16
-//               rows of operand A of mma.m16n8k16; the token's row is one of the 8 columns of B
-//   warps       8, all alike: several share a tile's K-blocks. Each loads W from memory into registers,
-//               kDepth
-//               K-blocks ahead
-//   registers   80 at most: three CTAs fit on an SM
+//   tile        8 outputs of one expert, rows of gate and of up; or 16 outputs without gates; or 8 of two
+//               experts. Together they are the 16 rows of operand A of mma.m16n8k16; the token's row is one
+//               of the 8 columns of B
+//   warps       8, or 12 for the sums of 9 to 12 experts, all alike: several share a tile's K-blocks. Each
+//               loads W from memory into registers, kDepth K-blocks ahead
+//   registers   80 at most: three CTAs of 8 warps fit on an SM, or two of 12
 //   shared      the row of x, or a row per expert, in the order in which lanes read it; sums
 //   bytes       W once; x once per CTA, from L2
 //   bound       reading W; with mxfp4 dequantizing it
+//
+// A shared expert of the same shape, or of a multiple of its intermediate size, is computed as further
+// experts of the token.
 //
 // All experts of the token are distinct, and available before the first product starts. So nothing is sorted,
 // and the second product loads W while the first one finishes. A CTA of the second product has all experts of
@@ -23,124 +26,13 @@
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/moe/cuda/common/grouped_tile.cuh"
 #include "attend/kernels/moe/cuda/common/late_bias.cuh"
-#include "attend/kernels/moe/cuda/sm80/mxfp4_sums.cuh"
 #include "attend/kernels/moe/cuda/sm80/single_token_experts_kernel.h"
+#include "attend/kernels/moe/cuda/sm80/single_token_rows.cuh"
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr int kSingleTokenWarps = 8, kSingleTokenThreads = 32 * kSingleTokenWarps,
-                     kSingleTokenCtasPerSm = 3;
-
-// A lane's part of two rows of W, and the layout of its pieces of x, 16 bytes each. One policy class per
-// format. This one has elements of the dtype of x: a lane has 8 neighboring inputs of each row.
-template <class T>
-class SingleTokenPlainRows {
- public:
-  static constexpr int kInputs = 32, kDepth = 5;
-  static constexpr bool kLanesSum = false;  // true if each of a row's four lanes has a separate sum
-  static constexpr float kFromSums = 1.0f;  // final factor of the sums
-  static constexpr int kGatedSlices = 4;    // warps that share K
-  struct Block {
-    uint4 low, high;
-  };
-
-  __device__ SingleTokenPlainRows(const QuantizedWeight& weight, int64_t low_row, int64_t high_row)
-      : in_features_(weight.in_features),
-        low_(static_cast<const T*>(weight.data) + low_row * in_features_ + first_input()),
-        high_(static_cast<const T*>(weight.data) + high_row * in_features_ + first_input()) {}
-
-  __device__ __forceinline__ Block load(int k_block) const {
-    const int input = k_block * kInputs;
-    if (input + first_input() >= in_features_) return {};
-    return {ptx::ld_global_16_by_policy(low_ + input, policy_),
-            ptx::ld_global_16_by_policy(high_ + input, policy_)};
-  }
-  static __device__ __forceinline__ int place(int piece) { return piece; }
-  // Position of an input among its eight, and the eight inputs in that order.
-  static __device__ __forceinline__ int place_in_piece(int input) { return input; }
-  static __device__ __forceinline__ uint4 ordered(const uint4& x) { return x; }
-
-  // A lane's 8 inputs are two mma steps; the order of inputs within a K-block is the same for both operands.
-  static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
-                                                  float (&sums)[4]) {
-    const uint4 x = ptx::ld_shared_16(x_row + (k_block * 4 + threadIdx.x % 4) * 16);
-    const uint32_t even[4] = {block.low.x, block.high.x, block.low.y, block.high.y},
-                   odd[4] = {block.low.z, block.high.z, block.low.w, block.high.w};
-    ptx::mma_m16n8k16(sums, even, x.x, x.y, T{});
-    ptx::mma_m16n8k16(sums, odd, x.z, x.w, T{});
-  }
-
- private:
-  __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 8; }
-
-  int in_features_;
-  const T* low_;
-  const T* high_;
-  // W is read once. Data that other kernels of the step read again stays in L2.
-  const uint64_t policy_ = ptx::createpolicy_evict_first();
-};
-
-// mxfp4: a lane has 32 neighboring inputs of each row, which share a scale. The single row of x has separate
-// columns for each of the four lanes of a row of W, and zeros elsewhere: columns 2 j and 2 j + 1 contain the
-// inputs of lane j only. So a lane's sums are those of its own rows and inputs, and are multiplied by their
-// scale (mxfp4_sums.cuh).
-template <int kDepth_>
-class SingleTokenMxFp4Rows {
- public:
-  static constexpr int kInputs = 128, kDepth = kDepth_;
-  static constexpr bool kLanesSum = true;
-  static constexpr int kGatedSlices = 2;
-  static constexpr float kFromSums = MxFp4Sums::kFromSums;
-  struct Block {
-    uint4 low, high;
-    uint32_t low_exponent, high_exponent;
-  };
-
-  __device__ SingleTokenMxFp4Rows(const QuantizedWeight& weight, int64_t low_row, int64_t high_row)
-      : in_features_(weight.in_features),
-        low_(static_cast<const uint8_t*>(weight.data) + low_row * (in_features_ / 2) + first_input() / 2),
-        high_(static_cast<const uint8_t*>(weight.data) + high_row * (in_features_ / 2) + first_input() / 2),
-        low_scales_(static_cast<const uint8_t*>(weight.scales) + low_row * weight.scale_columns +
-                    threadIdx.x % 4),
-        high_scales_(static_cast<const uint8_t*>(weight.scales) + high_row * weight.scale_columns +
-                     threadIdx.x % 4) {}
-
-  __device__ __forceinline__ Block load(int k_block) const {
-    const int input = k_block * kInputs;
-    if (input + first_input() >= in_features_) return {};
-    return {__ldg(reinterpret_cast<const uint4*>(low_ + input / 2)),
-            __ldg(reinterpret_cast<const uint4*>(high_ + input / 2)), __ldg(low_scales_ + k_block * 4),
-            __ldg(high_scales_ + k_block * 4)};
-  }
-  // The four lanes' pieces for one word of quantized values are adjacent.
-  static __device__ __forceinline__ int place(int piece) {
-    return piece / 16 * 16 + piece % 4 * 4 + piece / 4 % 4;
-  }
-  static __device__ __forceinline__ int place_in_piece(int input) { return MxFp4Sums::place_in_piece(input); }
-  static __device__ __forceinline__ uint4 ordered(const uint4& x) {
-    return MxFp4Sums::raised(MxFp4Sums::in_pairs(x));
-  }
-
-  // `x_row`: address of this lane's column, or of a K-block of zeros.
-  static __device__ __forceinline__ void multiply(const Block& block, uint32_t x_row, int k_block,
-                                                  float (&sums)[4]) {
-    const int lane = static_cast<int>(threadIdx.x) % 32;
-    float products[4] = {};
-    MxFp4Sums::add_group(block.low, block.high,
-                         x_row + lane % 4 * 16 + (lane / 8 == lane % 4 ? k_block * 256 : 0), products);
-    sums[0] = fmaf(products[0], MxFp4Sums::to_scale(block.low_exponent), sums[0]);
-    sums[2] = fmaf(products[2], MxFp4Sums::to_scale(block.high_exponent), sums[2]);
-  }
-
- private:
-  __device__ static int first_input() { return static_cast<int>(threadIdx.x) % 4 * 32; }
-
-  int in_features_;
-  const uint8_t* low_;
-  const uint8_t* high_;
-  const uint8_t* low_scales_;
-  const uint8_t* high_scales_;
-};
+inline constexpr int kSingleTokenWarps = 8, kManySingleTokenWarps = 12;
+constexpr int single_token_ctas_per_sm(int num_warps) { return num_warps == kSingleTokenWarps ? 3 : 2; }
 
 // K-blocks of a warp for a tile: slice, slice + num_slices, ...
 template <class Rows>
@@ -176,9 +68,9 @@ class SingleTokenTile {
   typename Rows::Block blocks_[Rows::kDepth];
 };
 
-template <class T, class Rows>
+template <class T, class Rows, int kWarps>
 class SingleTokenCta {
-  static constexpr int kPieceInputs = 8, kSumsPerWarp = 2 * kSingleTokenOutputs;
+  static constexpr int kPieceInputs = 8, kSumsPerWarp = 2 * kSingleTokenOutputs, kThreads = 32 * kWarps;
 
  public:
   static constexpr int kZeroBytes = Rows::kLanesSum ? 256 : 0;  // before x
@@ -193,30 +85,29 @@ class SingleTokenCta {
       ptx::st_shared_16(x_ - kZeroBytes + static_cast<int>(threadIdx.x) * 16, uint4{});
   }
 
-  // Computes gate and up of 8 outputs of an expert per kSlices warps.
-  __device__ __forceinline__ void run_gated() {
-    constexpr int kSlices = Rows::kGatedSlices, kTiles = kSingleTokenWarps / kSlices;
-    const int num_chunks = params_.out_features / kSingleTokenOutputs;
+  // Computes 8 outputs with gate and up, or 16 without gates, of an expert per kSlices warps.
+  __device__ __forceinline__ void run_inner() {
+    constexpr int kSlices = Rows::kGatedSlices, kTiles = kWarps / kSlices;
+    const bool gated = !Rows::kPlain || params_.gated;
+    const int num_outputs = gated ? kSingleTokenOutputs : kSingleTokenPlainOutputs;
+    const int num_chunks = params_.out_features / num_outputs;
     const int tile = static_cast<int>(blockIdx.x) * kTiles + warp() / kSlices;
-    const bool given = tile < params_.top_k * num_chunks;
-    const int pair = given ? tile / num_chunks : 0,
-              first = given ? tile % num_chunks * kSingleTokenOutputs : 0;
+    const bool given = tile < num_pairs() * num_chunks;
+    const int pair = given ? tile / num_chunks : 0, first = given ? tile % num_chunks * num_outputs : 0;
     ptx::griddepcontrol_wait();
     // Not before the wait: the next kernel reads data early that the previous kernel has written.
     ptx::launch_dependents();
-    const int expert = params_.experts[pair];
+    const int expert = pair < params_.top_k ? params_.experts[pair] : 0;
     // Loaded before W; loads issued after W would return late.
     load_ordered();
-    SingleTokenTile<Rows> weights(
-        Rows(params_.weight, expert_weight_row(layout(), expert, 0, first + lane() / 4),
-             expert_weight_row(layout(), expert, 1, first + lane() / 4)),
-        given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
+    SingleTokenTile<Rows> weights(inner_rows(pair, expert, gated, first + lane() / 4),
+                                  given ? num_k_blocks_ : 0, warp() % kSlices, kSlices);
     // One thread of the tile's first warp per output.
-    const bool writes = given && warp() % kSlices == 0 && lane() < kSingleTokenOutputs;
+    const bool writes = given && warp() % kSlices == 0 && lane() < num_outputs;
     LateBias biases[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      if (writes)
+      if (writes && (half == 0 || gated))
         biases[half].ask(params_.epilogue.bias, expert_weight_row(layout(), expert, half, first + lane()));
     __syncthreads();
     float sums[4] = {};
@@ -233,34 +124,33 @@ class SingleTokenCta {
     for (int slice = 0; slice < kSlices; ++slice) {
       const float* const from = sums_ + (warp() + slice) * kSumsPerWarp + lane();
       gate += from[0];
-      up += from[kSingleTokenOutputs];
+      if (gated) up += from[kSingleTokenOutputs];
     }
     gate *= Rows::kFromSums;
     up *= Rows::kFromSums;
+    float value = expert_output(layout(), pair, gate, up, [&](float& gate_out, float& up_out) {
+      add(gate_out, biases[0]);
+      add(up_out, biases[1]);
+    });
+    if (!gated) value = value > 0.0f ? value * value : value == value ? 0.0f : value;  // NaN stays NaN
     // Written in the order in which the second product's lanes read them.
-    static_cast<T*>(
-        params_.out)[int64_t{pair} * params_.out_features + first + Rows::place_in_piece(lane())] =
-        T(expert_output(layout(), pair, gate, up, [&](float& gate_out, float& up_out) {
-          add(gate_out, biases[0]);
-          add(up_out, biases[1]);
-        }));
+    const int place = gated ? Rows::place_in_piece(lane()) : lane();
+    static_cast<T*>(params_.out)[int64_t{pair} * params_.out_features + first + place] = T(value);
   }
 
   // Computes 8 outputs of all experts, two experts per warp at a time.
   __device__ __forceinline__ void run_sums() {
-    const int num_twos = (params_.top_k + 1) / 2, num_slices = max(1, kSingleTokenWarps / num_twos);
+    const int num_twos = (num_pairs() + 1) / 2, num_slices = max(1, kWarps / num_twos);
     const int first = static_cast<int>(blockIdx.x) * kSingleTokenOutputs;
     const int two = warp() / num_slices, slice = warp() % num_slices;
     const bool given = two < num_twos;
-    const int low = given ? 2 * two : 0, high = min(low + 1, params_.top_k - 1);
-    const int64_t output = first + lane() / 4;
+    const int low = given ? 2 * two : 0, high = min(low + 1, num_pairs() - 1);
     // The experts were written by a kernel that the first product waited for.
-    const Rows rows(params_.weight, int64_t{params_.experts[low]} * params_.out_features + output,
-                    int64_t{params_.experts[high]} * params_.out_features + output);
-    SingleTokenTile<Rows> weights(rows, given ? num_k_blocks_ : 0, slice, num_slices);
+    SingleTokenTile<Rows> weights(sum_rows(low, high, first + lane() / 4), given ? num_k_blocks_ : 0, slice,
+                                  num_slices);
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
-    copy_x(params_.top_k);
+    copy_x(num_pairs());
     const int thread = static_cast<int>(threadIdx.x);
     T* const out = static_cast<T*>(params_.out) + first + thread;
     float total = thread < kSingleTokenOutputs && params_.accumulate ? float(*out) : 0.0f;
@@ -270,6 +160,8 @@ class SingleTokenCta {
     if (pair < params_.top_k) {
       bias.ask(params_.epilogue.bias, expert_weight_row(layout(), params_.experts[pair], 0, first + own));
       if (params_.weights != nullptr) weight = params_.weights[pair];
+    } else if (pair < num_pairs() && params_.shared.gate != nullptr) {
+      weight = 1.0f / (1.0f + expf(-*params_.shared.gate));
     }
     ptx::cp_async_wait_group<0>();
     __syncthreads();
@@ -282,23 +174,66 @@ class SingleTokenCta {
     }
     __syncthreads();
     float value = 0.0f;
-    if (pair < params_.top_k) {
+    if (pair < num_pairs()) {
       for (int i = 0; i < num_slices; ++i)
         value += sums_[(pair / 2 * num_slices + i) * kSumsPerWarp + pair % 2 * kSingleTokenOutputs + own];
       value = expert_output(layout(), pair, value, 0.0f, [&](float& sum, float&) { add(sum, bias); });
       value *= weight;
     }
     __syncthreads();
-    if (pair < params_.top_k) sums_[thread] = value;
+    if (pair < num_pairs()) sums_[thread] = value;
     __syncthreads();
     if (thread >= kSingleTokenOutputs) return;
-    for (int i = 0; i < params_.top_k; ++i) total += sums_[i * kSingleTokenOutputs + thread];
+    for (int i = 0; i < num_pairs(); ++i) total += sums_[i * kSingleTokenOutputs + thread];
     *out = T(total);
   }
 
  private:
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
+
+  // Experts of the token, and parts of the shared expert.
+  __device__ __forceinline__ int num_pairs() const {
+    return params_.top_k + (Rows::kPlain ? params_.shared.num_parts : 0);
+  }
+
+  // Rows of the first product for `output`: gate and up, or output and output + 8.
+  __device__ __forceinline__ Rows inner_rows(int pair, int expert, bool gated, int output) const {
+    int64_t low = 0, high = 0;
+    const int part = pair - params_.top_k;
+    if (part < 0) {
+      low = expert_weight_row(layout(), expert, 0, output);
+      high = gated ? expert_weight_row(layout(), expert, 1, output) : low + kSingleTokenOutputs;
+    } else {
+      low = int64_t{part} * params_.out_features + output;
+      high = low + (gated ? params_.shared.num_parts * params_.out_features : kSingleTokenOutputs);
+    }
+    if constexpr (Rows::kPlain) {
+      const auto* const weight =
+          static_cast<const T*>(part < 0 ? params_.weight.data : params_.shared.weight);
+      return Rows(weight + low * params_.in_features, weight + high * params_.in_features,
+                  params_.in_features);
+    } else {
+      return Rows(params_.weight, low, high);
+    }
+  }
+  // Rows of the second product for an output of two pairs.
+  __device__ __forceinline__ Rows sum_rows(int low, int high, int output) const {
+    if constexpr (Rows::kPlain) {
+      return Rows(sum_row(low, output), sum_row(high, output), params_.in_features);
+    } else {
+      return Rows(params_.weight, int64_t{params_.experts[low]} * params_.out_features + output,
+                  int64_t{params_.experts[high]} * params_.out_features + output);
+    }
+  }
+  __device__ __forceinline__ const T* sum_row(int pair, int output) const {
+    const int part = pair - params_.top_k;
+    if (part >= 0)
+      return static_cast<const T*>(params_.shared.weight) +
+             (int64_t{output} * params_.shared.num_parts + part) * params_.in_features;
+    const int64_t row = int64_t{params_.experts[pair]} * params_.out_features + output;
+    return static_cast<const T*>(params_.weight.data) + row * params_.in_features;
+  }
 
   __device__ __forceinline__ void add(float& sum, const LateBias& bias) const {
     if (params_.epilogue.bias.data != nullptr) sum += bias.number(params_.epilogue.bias);
@@ -332,7 +267,7 @@ class SingleTokenCta {
   __device__ __forceinline__ void load_ordered() const {
     const int given = params_.in_features / kPieceInputs;
 #pragma unroll 2
-    for (int piece = static_cast<int>(threadIdx.x); piece < pieces_per_row_; piece += kSingleTokenThreads) {
+    for (int piece = static_cast<int>(threadIdx.x); piece < pieces_per_row_; piece += kThreads) {
       const uint4 x = piece < given ? static_cast<const uint4*>(params_.x)[piece] : uint4{};
       ptx::st_shared_16(x_ + Rows::place(piece) * 16, Rows::ordered(x));
     }
@@ -341,7 +276,7 @@ class SingleTokenCta {
   __device__ __forceinline__ void copy_x(int num_rows) const {
     const int given = params_.in_features / kPieceInputs;
     const auto* const x = static_cast<const uint4*>(params_.x);
-    for (int i = static_cast<int>(threadIdx.x); i < num_rows * pieces_per_row_; i += kSingleTokenThreads) {
+    for (int i = static_cast<int>(threadIdx.x); i < num_rows * pieces_per_row_; i += kThreads) {
       const int row = i / pieces_per_row_, piece = i - row * pieces_per_row_;
       ptx::cp_async_16(x_ + (row * pieces_per_row_ + Rows::place(piece)) * 16,
                        x + (piece < given ? row * given + piece : 0), piece < given);
@@ -355,35 +290,43 @@ class SingleTokenCta {
   const int num_k_blocks_, pieces_per_row_;
 };
 
-template <class T, class Rows, bool kGated>
-__global__ void __launch_bounds__(kSingleTokenThreads, kSingleTokenCtasPerSm)
+// Products: the first one, or the second one by kWarps warps.
+template <class T, class Rows, bool kSums, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps, single_token_ctas_per_sm(kWarps))
     single_token_experts_kernel(const __grid_constant__ SkinnyExpertsParams params) {
   extern __shared__ __align__(16) char x[];
-  __shared__ float sums[kSingleTokenWarps * 2 * kSingleTokenOutputs];
-  static_assert(kMaxSingleTokenTopK * kSingleTokenOutputs <= kSingleTokenWarps * 2 * kSingleTokenOutputs);
-  SingleTokenCta<T, Rows> cta(params, x, sums);
-  if constexpr (kGated)
-    cta.run_gated();
-  else
+  __shared__ float sums[kWarps * 2 * kSingleTokenOutputs];
+  static_assert(kMaxSingleTokenTopK * kSingleTokenOutputs <= kWarps * 2 * kSingleTokenOutputs);
+  SingleTokenCta<T, Rows, kWarps> cta(params, x, sums);
+  if constexpr (kSums)
     cta.run_sums();
+  else
+    cta.run_inner();
 }
 
-template <class T, class Rows, bool kGated>
+template <class T, class Rows, bool kSums, int kWarps = kSingleTokenWarps>
 void launch_single_token_product(const SkinnyExpertsParams& params, void* stream) {
-  const int num_chunks = params.out_features / kSingleTokenOutputs;
-  constexpr int kTiles = kSingleTokenWarps / Rows::kGatedSlices;
-  const int num_ctas = kGated ? (params.top_k * num_chunks + kTiles - 1) / kTiles : num_chunks;
-  const int64_t x_bytes = single_token_x_bytes(kGated ? 1 : params.top_k, params.in_features);
-  launch_dependent<SkinnyExpertsParams>(single_token_experts_kernel<T, Rows, kGated>,
-                                        dim3(static_cast<unsigned>(num_ctas)), kSingleTokenThreads,
-                                        static_cast<size_t>(x_bytes + SingleTokenCta<T, Rows>::kZeroBytes),
-                                        stream, params, "moe_experts");
+  const int num_pairs = params.top_k + params.shared.num_parts;
+  const int num_chunks =
+      params.out_features / (kSums || params.gated ? kSingleTokenOutputs : kSingleTokenPlainOutputs);
+  constexpr int kTiles = kWarps / Rows::kGatedSlices;
+  const int num_ctas = kSums ? num_chunks : (num_pairs * num_chunks + kTiles - 1) / kTiles;
+  const int64_t x_bytes = single_token_x_bytes(kSums ? num_pairs : 1, params.in_features);
+  launch_dependent<SkinnyExpertsParams>(
+      single_token_experts_kernel<T, Rows, kSums, kWarps>, dim3(static_cast<unsigned>(num_ctas)), 32 * kWarps,
+      static_cast<size_t>(x_bytes + SingleTokenCta<T, Rows, kWarps>::kZeroBytes), stream, params,
+      "moe_experts");
 }
 
 template <class T>
 void launch_single_token_experts(const SkinnyExpertsParams& params, void* stream) {
-  params.gated ? launch_single_token_product<T, SingleTokenPlainRows<T>, true>(params, stream)
-               : launch_single_token_product<T, SingleTokenPlainRows<T>, false>(params, stream);
+  using Rows = SingleTokenPlainRows<T>;
+  if (!params.sums) return launch_single_token_product<T, Rows, false>(params, stream);
+  // Two slices of K for each two experts, if the warps suffice.
+  const int num_pairs = params.top_k + params.shared.num_parts;
+  if (num_pairs > kSingleTokenWarps && num_pairs <= kManySingleTokenWarps)
+    return launch_single_token_product<T, Rows, true, kManySingleTokenWarps>(params, stream);
+  launch_single_token_product<T, Rows, true>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80

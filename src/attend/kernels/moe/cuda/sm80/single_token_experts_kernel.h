@@ -7,7 +7,9 @@
 
 namespace attend::kernels::cuda::sm80 {
 
-inline constexpr int kSingleTokenOutputs = 8;  // per work tile; divides out_features
+// Outputs per work tile; they divide out_features. Without gates, the first product has both halves of the
+// tile's rows for outputs.
+inline constexpr int kSingleTokenOutputs = 8, kSingleTokenPlainOutputs = 16;
 inline constexpr int kMaxSingleTokenTopK = 16;
 inline constexpr int kMaxSingleTokenXBytes = 40 << 10;  // limit of single_token_x_bytes() for each product
 
@@ -17,10 +19,12 @@ constexpr int64_t single_token_x_bytes(int64_t num_rows, int64_t in_features) {
   return num_rows * ((in_features + kInputs - 1) / kInputs * kInputs) * 2;
 }
 
-// Like the functions of skinny_experts_kernel.h for one token, either gated or with `sums`. out_features is a
-// multiple of kSingleTokenOutputs, top_k at most kMaxSingleTokenTopK. mxfp4 scales of gate and up may start
-// at any byte; rows of the second product have an even number of scales and start at even bytes. x is within
-// the limits of mxfp4_sums.cuh.
+// Like the functions of skinny_experts_kernel.h for one token, with `sums` or without: then out[pair] is
+// act(W x), or relu^2 of it if not gated (plain weights only). out_features is a multiple of
+// kSingleTokenOutputs or, if neither gated nor with sums, of kSingleTokenPlainOutputs; top_k and the parts of
+// a shared expert are at most kMaxSingleTokenTopK. mxfp4 scales of gate and up may start at any byte; rows of
+// the second product have an even number of scales and start at even bytes. x is within the limits of
+// mxfp4_sums.cuh.
 void launch_single_token_experts_bf16(const SkinnyExpertsParams& params, void* stream);
 void launch_single_token_experts_f16(const SkinnyExpertsParams& params, void* stream);
 void launch_single_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream);

@@ -346,7 +346,7 @@ inline void launch_single_token_down(const SkinnyExpertsParams& params, void* st
 
 void launch_single_token_mxfp4_experts_bf16(const SkinnyExpertsParams& params, void* stream) {
   if (!params.gated) return launch_single_token_down(params, stream);
-  launch_single_token_product<__nv_bfloat16, SingleTokenMxFp4Rows<3>, true>(params, stream);
+  launch_single_token_product<__nv_bfloat16, SingleTokenMxFp4Rows<3>, false>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm80

@@ -9,6 +9,15 @@ inline constexpr int kTinyPairs = 32, kMaxSkinnyPairs = 2048, kMaxSkinnyMxFp4Pai
 inline constexpr int kSkinnyOutputs = 16;  // per work tile; divides out_features
 inline constexpr int kMaxSkinnyTokens = 256;
 
+// Shared expert of a single token: num_parts experts of the same shape that follow those of the token.
+// `weight` has all gate rows of the parts, then all up rows (or only up rows), [.., in_features]; for sums it
+// is [out_features, num_parts * in_features].
+struct SharedExpertParts {
+  const void* weight;
+  const float* gate;  // one value; its sigmoid is the factor of the output; null: 1
+  int32_t num_parts;  // 0: no shared expert
+};
+
 // One of the two products of all experts.
 //   gated   out[pair] = act(W x[token of the pair])
 //   sums    out[token] (+)= sum over its pairs, in the order of their experts, of weight * (W x[pair] + b)
@@ -26,8 +35,9 @@ struct SkinnyExpertsParams {
   const float* weights;    // per pair: factor of the expert's output; null: 1
   int32_t num_tokens, top_k, num_experts, in_features, out_features;
   bool gated, alternating;
-  bool sums, accumulate;    // `accumulate`: sums are added to the contents of out
-  ExpertEpilogue epilogue;  // input_weights are indexed by pair
+  bool sums, accumulate;          // `accumulate`: sums are added to the contents of out
+  ExpertEpilogue epilogue;        // input_weights are indexed by pair
+  SharedExpertParts shared = {};  // single-token experts with a plain weight only
 };
 // Each further kSkinnyRows rows of an expert read its weights again. A row's bits do not depend on other
 // rows.

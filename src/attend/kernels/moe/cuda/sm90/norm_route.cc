@@ -10,20 +10,27 @@ bool norm_route(const NormRouteArgs& args, Stream& stream) {
   const int64_t num_tokens = args.x.shape[0], in_features = args.x.shape[1],
                 num_experts = router.out_features();
   const DType dtype = args.x.dtype;
-  const bool fits = dtype != DType::kF32 && router.format == WeightFormat::kPlain &&
-                    router.data.dtype == dtype && args.norm.dtype == dtype &&
+  const Weight& gate = args.shared_gate.weight;
+  const bool fits_gate = gate.empty() || (gate.format == WeightFormat::kPlain && gate.data.dtype == dtype &&
+                                          args.shared_gate.bias.empty() && rows_aligned({&gate.data}));
+  const bool fits = dtype != DType::kF32 && router.format == WeightFormat::kPlain && fits_gate &&
+                    router.data.dtype == dtype &&
+                    (args.norm.dtype == dtype || args.norm.dtype == DType::kF32) &&
                     rows_aligned({&args.x, &args.normalized, &router.data, &args.norm}) &&
                     num_tokens <= kMaxNormRouteTokens && in_features <= kMaxNormRouteInputs &&
-                    in_features % kNormRouteInputs == 0 && num_experts % kNormRouteExperts == 0 &&
-                    num_experts <= kMaxNormRouteCluster * kNormRouteExperts &&
+                    in_features % kNormRouteInputs == 0 && norm_route_sets(num_experts) > 0 &&
                     norm_route_shared_bytes(static_cast<int>(in_features), static_cast<int>(num_experts)) <=
                         gpu_facts(stream.device).shared_bytes;
   if (!fits) return false;
   const NormRouteParams params{.x = args.x.data,
                                .norm = args.norm.data,
                                .router = router.data.data,
+                               .shared_gate = gate.empty() ? nullptr : gate.data.data,
+                               .shared_gate_out = gate.empty() ? nullptr : args.shared_gate_out.as<float>(),
                                .bias = device_vector(args.router.bias),
                                .normalized = args.normalized.data,
+                               .norm_is_f32 = args.norm.dtype == DType::kF32,
+                               .sets = norm_route_sets(num_experts),
                                .norm_eps = args.norm_eps,
                                .in_features = static_cast<int32_t>(in_features),
                                .route = route_params({.logits = {},

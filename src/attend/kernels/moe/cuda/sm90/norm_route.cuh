@@ -1,10 +1,11 @@
 // RMSNorm, router logits and expert selection for few tokens in one launch, with one cluster per eight
 // tokens.
 //
-//   tile        8 tokens x 16 experts per CTA
+//   tile        8 tokens x 16, 32 or 64 experts per CTA
 //   warps       16, all alike: they share the tokens' norms, then K (sliced-K, mma.m16n8k16, the router is
 //               operand A); in the cluster's first CTA, one warp per token selects its experts
-//   registers   router weights, loaded before the previous kernel has finished
+//   registers   router weights, loaded before the previous kernel has finished: 64 KB of a CTA's, the rest is
+//               prefetched to L2
 //   shared      normalized rows, and partial sums
 //   bytes       the router once per cluster, from L2 except for the first; x once per CTA
 //   bound       latency: replaces four launches
@@ -16,6 +17,7 @@
 #include "attend/kernels/common/cuda/ptx/cluster.cuh"
 #include "attend/kernels/common/cuda/ptx/copy.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/common/cuda/ptx/global_memory.cuh"
 #include "attend/kernels/common/cuda/ptx/mma.cuh"
 #include "attend/kernels/moe/cuda/common/late_bias.cuh"
 #include "attend/kernels/moe/cuda/common/route_token.cuh"
@@ -23,12 +25,19 @@
 
 namespace attend::kernels::cuda::sm90 {
 
-template <class T>
+inline constexpr int kMaxNormRouteBlocks =
+    kMaxNormRouteInputs / kNormRouteInputs / kNormRouteWarps;  // K-blocks per warp
+
+// `kSets`: NormRouteParams::sets. `kMaxBlocks`: at most this number of K-blocks per warp.
+template <class T, int kSets, int kMaxBlocks>
 class NormRouteCta {
   static constexpr int kWarps = kNormRouteWarps, kThreads = 32 * kWarps, kRows = kNormRouteTokens;
   static constexpr int kPieces = kNormRouteInputs / 8;  // 16-byte pieces per row of a K-block
-  static constexpr int kMaxBlocks = kMaxNormRouteInputs / kNormRouteInputs / kWarps;  // per warp
-  static constexpr int kSums = kNormRouteExperts * kRows;                             // per warp
+  static constexpr int kExperts = kSets * kNormRouteExperts;
+  static constexpr int kSums = kExperts * kRows;  // per warp
+  static constexpr int kHeldSets =
+      kSets * kMaxBlocks > kMaxNormRouteBlocks ? kMaxNormRouteBlocks / kMaxBlocks : kSets;
+  using Held = uint4[kHeldSets][kMaxBlocks][2];
 
  public:
   __device__ NormRouteCta(const NormRouteParams& params, char* shared)
@@ -41,22 +50,34 @@ class NormRouteCta {
         rows_(shared),
         sums_(reinterpret_cast<float*>(shared + kRows * row_bytes_)),
         squares_(sums_ + kWarps * kSums),
-        logits_(squares_ + kWarps * kRows) {}
+        gates_(squares_ + kWarps * kRows),
+        logits_(gates_ + kWarps * kRows),
+        computes_gate_(params.shared_gate != nullptr && rank_ == ptx::cluster_size() - 1) {}
 
   __device__ __forceinline__ void run() {
     ptx::cluster_arrive_relaxed();
-    uint4 router[kMaxBlocks][2];
-    load_router(router);
+    Held router;
+    load_router(0, router);
     const NormShare share(num_tokens_);
     // Data that no kernel writes is loaded before the wait.
-    const uint4 first_weights =
-        share.first_group() < num_groups() ? norm_weights(share.first_group()) : uint4{};
+    FirstWeights first;
+    if (share.first_group() < num_groups()) {
+      first.norm = norm_weights(share.first_group());
+      if (computes_gate_) first.gate = gate_weights(share.first_group());
+    }
     LateBias bias;
-    bias.ask(params_.bias, rank_ * kNormRouteExperts + thread_expert());
+    bias.ask(params_.bias, rank_ * kExperts + thread_expert());
+    prefetch_router(kHeldSets);
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
-    normalize(share, first_weights);
-    multiply(router);
+    normalize(share, first);
+#pragma unroll
+    for (int set = 0; set < kSets; set += kHeldSets) {
+      if (set > 0) load_router(set, router);
+      multiply(set, router);
+    }
+    __syncthreads();
+    write_gates();
     // The CTA that receives the logits has started.
     ptx::cluster_wait();
     send_logits(bias);
@@ -64,7 +85,7 @@ class NormRouteCta {
     ptx::cluster_arrive();
     ptx::cluster_wait();
     if (rank_ != 0) return;
-    constexpr int kMaxPerLane = kMaxNormRouteCluster * kNormRouteExperts / kRouteLanes;
+    constexpr int kMaxPerLane = kMaxNormRouteCluster * kExperts / kRouteLanes;
     if (const int token = warp(); token < num_tokens_)
       route_token<kMaxPerLane>(params_.route, logits_ + token * params_.route.num_experts,
                                first_token_ + token, lane());
@@ -74,19 +95,36 @@ class NormRouteCta {
   __device__ static int warp() { return static_cast<int>(threadIdx.x) / 32; }
   __device__ static int lane() { return static_cast<int>(threadIdx.x) % 32; }
 
-  // Loads K-blocks warp, warp + kWarps, ...: 16 bytes of experts lane / 4 and lane / 4 + 8.
-  __device__ __forceinline__ void load_router(uint4 (&router)[kMaxBlocks][2]) const {
-    const int64_t first = int64_t{rank_ * kNormRouteExperts + lane() / 4} * params_.in_features;
-    const T* const from = static_cast<const T*>(params_.router) + first + lane() % 4 * 8;
+  // Address of this lane's 16 bytes of expert lane / 4 of a set, in the first K-block.
+  __device__ __forceinline__ const T* router_row(int set) const {
+    const int64_t expert = rank_ * kExperts + set * kNormRouteExperts + lane() / 4;
+    return static_cast<const T*>(params_.router) + expert * params_.in_features + lane() % 4 * 8;
+  }
+  // Loads K-blocks warp, warp + kWarps, ...: 16 bytes of experts lane / 4 and lane / 4 + 8 of each set.
+  __device__ __forceinline__ void load_router(int first_set, Held& router) const {
 #pragma unroll
-    for (int i = 0; i < kMaxBlocks; ++i) {
-      const int block = warp() + i * kWarps;
-      if (block >= num_blocks_) break;
+    for (int set = 0; set < kHeldSets; ++set) {
+      const T* const from = router_row(first_set + set);
 #pragma unroll
-      for (int half = 0; half < 2; ++half)
-        router[i][half] = __ldg(reinterpret_cast<const uint4*>(
-            from + half * 8 * int64_t{params_.in_features} + block * kNormRouteInputs));
+      for (int i = 0; i < kMaxBlocks; ++i) {
+        const int block = warp() + i * kWarps;
+        if (block >= num_blocks_) break;
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          router[set][i][half] = __ldg(reinterpret_cast<const uint4*>(
+              from + half * 8 * int64_t{params_.in_features} + block * kNormRouteInputs));
+      }
     }
+  }
+  // Prefetches sets that are not held in registers yet.
+  __device__ __forceinline__ void prefetch_router(int first_set) const {
+    if (lane() % 4 != 0) return;
+    for (int set = first_set; set < kSets; ++set)
+      for (int half = 0; half < 2; ++half) {
+        const T* const from = router_row(set) + half * 8 * int64_t{params_.in_features};
+        for (int block = warp(); block < num_blocks_; block += kWarps)
+          ptx::prefetch_l2(from + block * kNormRouteInputs);
+      }
   }
 
   // Assignment of warps to token rows: every warp has a part of one row.
@@ -102,12 +140,32 @@ class NormRouteCta {
     __device__ __forceinline__ int step() const { return 32 * warps_per_token; }
   };
   __device__ __forceinline__ int num_groups() const { return params_.in_features / kGroupElements; }
-  __device__ __forceinline__ uint4 norm_weights(int g) const {
-    return __ldg(static_cast<const uint4*>(params_.norm) + g);
+  // Raw bits of a group of norm weights; only f32 has a second half.
+  struct NormBits {
+    uint4 low = {}, high = {};
+  };
+  __device__ __forceinline__ NormBits norm_weights(int g) const {
+    const auto* const from = static_cast<const uint4*>(params_.norm);
+    if (!params_.norm_is_f32) return {__ldg(from + g), uint4{}};
+    return {__ldg(from + 2 * g), __ldg(from + 2 * g + 1)};
   }
+  __device__ __forceinline__ void convert(const NormBits& bits, float (&weights)[kGroupElements]) const {
+    if (!params_.norm_is_f32) return convert_16_bit_group<T>(bits.low, weights);
+    const uint32_t words[kGroupElements] = {bits.low.x,  bits.low.y,  bits.low.z,  bits.low.w,
+                                            bits.high.x, bits.high.y, bits.high.z, bits.high.w};
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) weights[i] = __uint_as_float(words[i]);
+  }
+  __device__ __forceinline__ uint4 gate_weights(int g) const {
+    return __ldg(static_cast<const uint4*>(params_.shared_gate) + g);
+  }
+  // Weights of a thread's first group.
+  struct FirstWeights {
+    NormBits norm;
+    uint4 gate = {};
+  };
 
-  // `first_weights`: norm weights of this thread's first group.
-  __device__ __forceinline__ void normalize(const NormShare& share, const uint4& first_weights) const {
+  __device__ __forceinline__ void normalize(const NormShare& share, const FirstWeights& first) const {
     const int token = share.token;
     const int64_t token_first_group = int64_t{first_token_ + token} * num_groups();
     const auto* const x = static_cast<const uint4*>(params_.x) + token_first_group;
@@ -134,18 +192,35 @@ class NormRouteCta {
         if (i < share.warps_per_token) sum += squares_[token * kWarps + i];
       const float scale = 1.0f / sqrtf(sum / static_cast<float>(params_.in_features) + params_.norm_eps);
       const bool own = token % ptx::cluster_size() == rank_;
+      float gate_sum = 0.0f;
 #pragma unroll 4
       for (int g = share.first_group(); g < num_groups(); g += share.step()) {
         float group[kGroupElements], weights[kGroupElements];
         convert_16_bit_group<T>(*row_group(token, g), group);
-        convert_16_bit_group<T>(g == share.first_group() ? first_weights : norm_weights(g), weights);
+        convert(g == share.first_group() ? first.norm : norm_weights(g), weights);
 #pragma unroll
         for (int i = 0; i < kGroupElements; ++i) group[i] *= scale * weights[i];
         store_16_bit_group(reinterpret_cast<T*>(row_group(token, g)), group);
         if (own) static_cast<uint4*>(params_.normalized)[token_first_group + g] = *row_group(token, g);
+        if (!computes_gate_) continue;
+        convert_16_bit_group<T>(g == share.first_group() ? first.gate : gate_weights(g), weights);
+#pragma unroll
+        for (int i = 0; i < kGroupElements; ++i) gate_sum = fmaf(float(T(group[i])), weights[i], gate_sum);
+      }
+      if (computes_gate_) {
+        gate_sum = warp_sum(gate_sum);
+        if (lane() == 0) gates_[token * kWarps + share.part] = gate_sum;
       }
     }
     __syncthreads();
+  }
+  // Sums over the warps of each token.
+  __device__ __forceinline__ void write_gates() const {
+    const int token = static_cast<int>(threadIdx.x);
+    if (!computes_gate_ || token >= num_tokens_) return;
+    float sum = 0.0f;
+    for (int i = 0; i < NormShare(num_tokens_).warps_per_token; ++i) sum += gates_[token * kWarps + i];
+    params_.shared_gate_out[first_token_ + token] = sum;
   }
   __device__ __forceinline__ uint4* row_group(int token, int g) const {
     return reinterpret_cast<uint4*>(rows_ + token * row_bytes_) + g;
@@ -154,28 +229,33 @@ class NormRouteCta {
   // A lane's 16 bytes of a row are 8 consecutive inputs, which two mma steps use: the order of inputs within
   // a K-block is the same for both operands. Rows past the last token are stale and affect only their own
   // sums.
-  __device__ __forceinline__ void multiply(const uint4 (&router)[kMaxBlocks][2]) const {
-    float accumulators[4] = {};
+  __device__ __forceinline__ void multiply(int first_set, const Held& router) const {
+    float accumulators[kHeldSets][4] = {};
 #pragma unroll
     for (int i = 0; i < kMaxBlocks; ++i) {
       const int block = warp() + i * kWarps;
       if (block >= num_blocks_) break;
-      const uint4 low = router[i][0], high = router[i][1];
-      const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
       const uint4 x = *row_group(lane() / 4, block * kPieces + lane() % 4);
-      ptx::mma_m16n8k16(accumulators, even, x.x, x.y, T{});
-      ptx::mma_m16n8k16(accumulators, odd, x.z, x.w, T{});
+#pragma unroll
+      for (int set = 0; set < kHeldSets; ++set) {
+        const uint4 low = router[set][i][0], high = router[set][i][1];
+        const uint32_t even[4] = {low.x, high.x, low.y, high.y}, odd[4] = {low.z, high.z, low.w, high.w};
+        ptx::mma_m16n8k16(accumulators[set], even, x.x, x.y, T{});
+        ptx::mma_m16n8k16(accumulators[set], odd, x.z, x.w, T{});
+      }
     }
     // Lane l holds experts l / 4 and l / 4 + 8 of tokens 2 (l % 4) and 2 (l % 4) + 1.
-    float* const to = sums_ + warp() * kSums;
 #pragma unroll
-    for (int i = 0; i < 4; ++i)
-      to[(lane() / 4 + i / 2 * 8) * kRows + 2 * (lane() % 4) + i % 2] = accumulators[i];
-    __syncthreads();
+    for (int set = 0; set < kHeldSets; ++set) {
+      float* const to = sums_ + warp() * kSums + (first_set + set) * kNormRouteExperts * kRows;
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        to[(lane() / 4 + i / 2 * 8) * kRows + 2 * (lane() % 4) + i % 2] = accumulators[set][i];
+    }
   }
 
   // A thread's logit is that of thread_expert() in the CTA and of thread_token().
-  __device__ static int thread_expert() { return static_cast<int>(threadIdx.x) / kRows % kNormRouteExperts; }
+  __device__ static int thread_expert() { return static_cast<int>(threadIdx.x) / kRows % kExperts; }
   __device__ static int thread_token() { return static_cast<int>(threadIdx.x) % kRows; }
 
   // Sends sums over the warps, in warp order, to the first CTA.
@@ -187,7 +267,7 @@ class NormRouteCta {
 #pragma unroll
     for (int w = 0; w < kWarps; ++w) sum += sums_[w * kSums + sum_idx];
     if (params_.bias.data != nullptr) sum += bias.number(params_.bias);
-    const int expert = rank_ * kNormRouteExperts + thread_expert();
+    const int expert = rank_ * kExperts + thread_expert();
     ptx::st_shared_cluster(ptx::mapa(ptx::shared_address(logits_), 0) +
                                4 * static_cast<uint32_t>(token * params_.route.num_experts + expert),
                            sum);
@@ -198,27 +278,41 @@ class NormRouteCta {
   char* const rows_;
   float* const sums_;     // [warps, experts, tokens]
   float* const squares_;  // [tokens, warps]
+  float* const gates_;    // [tokens, warps]: partial sums of the shared gate
   float* const logits_;   // [tokens, experts of all CTAs], in the first CTA
+  const bool computes_gate_;
 };
 
-template <class T>
+template <class T, int kSets, int kMaxBlocks>
 __global__ void __launch_bounds__(32 * kNormRouteWarps, 1)
     norm_route_kernel(const __grid_constant__ NormRouteParams params) {
   extern __shared__ __align__(128) char shared[];
-  NormRouteCta<T>(params, shared).run();
+  NormRouteCta<T, kSets, kMaxBlocks>(params, shared).run();
 }
 
-template <class T>
-void launch_norm_route(const NormRouteParams& params, void* stream) {
-  constexpr auto kKernel = norm_route_kernel<T>;
+template <class T, int kSets, int kMaxBlocks>
+void launch_norm_route_instance(const NormRouteParams& params, void* stream) {
+  constexpr auto kKernel = norm_route_kernel<T, kSets, kMaxBlocks>;
   constexpr int kMaxSharedBytes = 227 << 10;
   allow_shared_memory<kKernel>(kMaxSharedBytes, "norm_route: shared memory");
-  const int cluster_size = params.route.num_experts / kNormRouteExperts;
+  const int cluster_size = params.route.num_experts / (kSets * kNormRouteExperts);
   const int num_clusters = (params.route.num_tokens + kNormRouteTokens - 1) / kNormRouteTokens;
   launch_dependent<NormRouteParams>(
       kKernel, dim3(static_cast<unsigned>(num_clusters * cluster_size)), 32 * kNormRouteWarps,
       static_cast<size_t>(norm_route_shared_bytes(params.in_features, params.route.num_experts)), stream,
       params, "norm_route", cluster_size);
+}
+
+template <class T>
+void launch_norm_route(const NormRouteParams& params, void* stream) {
+  constexpr int kAll = kMaxNormRouteBlocks, kHalf = kAll / 2;
+  const bool half = params.in_features <= kHalf * kNormRouteInputs * kNormRouteWarps;
+  if (params.sets == 1) return launch_norm_route_instance<T, 1, kAll>(params, stream);
+  if (params.sets == 2)
+    return half ? launch_norm_route_instance<T, 2, kHalf>(params, stream)
+                : launch_norm_route_instance<T, 2, kAll>(params, stream);
+  half ? launch_norm_route_instance<T, 4, kHalf>(params, stream)
+       : launch_norm_route_instance<T, 4, kAll>(params, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90
