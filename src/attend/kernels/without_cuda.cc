@@ -97,6 +97,7 @@ void apply_rope_rows(const RopeRowsArgs&, Stream&) { reject("apply_rope_rows"); 
 void causal_conv(const CausalConvArgs&, Stream&) { reject("causal_conv"); }
 void gated_delta_rule(const GatedDeltaArgs&, Stream&) { reject("gated_delta_rule"); }
 void gated_norm(const GatedNormArgs&, Stream&) { reject("gated_norm"); }
+bool delta_token(const DeltaTokenArgs&, Stream&) { reject("delta_token"); }
 void selective_scan(const SelectiveScanArgs&, Stream&) { reject("selective_scan"); }
 void grouped_gated_norm(const GroupedGatedNormArgs&, Stream&) { reject("grouped_gated_norm"); }
 

@@ -11,6 +11,7 @@
 #include "attend/kernels/moe/cuda/sm90/expert_tiles.h"
 #include "attend/kernels/moe/cuda/sm90/norm_route.h"
 #include "attend/kernels/recurrent/cuda/sm90/delta_chunk_scan_kernel.h"
+#include "attend/kernels/recurrent/cuda/sm90/delta_token_kernel.h"
 
 namespace attend::kernels::cuda::sm90 {
 namespace {
@@ -59,6 +60,8 @@ bool norm_route(const NormRouteArgs&, Stream&) { return false; }
 
 void launch_delta_chunk_scan_bf16(const DeltaChunkParams&, int, bool, void*) { reject("gated_delta_rule"); }
 void launch_delta_chunk_scan_f16(const DeltaChunkParams&, int, bool, void*) { reject("gated_delta_rule"); }
+void launch_delta_token_bf16(const DeltaTokenParams&, void*) { reject("delta_token"); }
+void launch_delta_token_f16(const DeltaTokenParams&, void*) { reject("delta_token"); }
 
 void expert_tiles(const GroupedGemmParams&, const TensorView&, Stream&) { reject("expert tiles"); }
 void mxfp4_tiles(const GroupedGemmParams&, int64_t, Stream&) { reject("mxfp4 expert tiles"); }

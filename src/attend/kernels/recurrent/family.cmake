@@ -22,4 +22,5 @@ attend_kernels(recurrent
     "cuda/sm80/delta_chunk_scan(const DeltaChunkParams& params, int slice, void* stream)"
     "cuda/sm80/scan_chunks(const ScanParams& params, void* stream)"
   SM90_TYPED
-    "cuda/sm90/delta_chunk_scan(const DeltaChunkParams& params, int slice, bool two_ctas, void* stream)")
+    "cuda/sm90/delta_chunk_scan(const DeltaChunkParams& params, int slice, bool two_ctas, void* stream)"
+    "cuda/sm90/delta_token(const DeltaTokenParams& params, void* stream)")

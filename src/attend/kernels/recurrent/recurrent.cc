@@ -151,6 +151,14 @@ void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {
   cpu::gated_delta_rule(args, cpu::detect_isa());
 }
 
+bool delta_token(const DeltaTokenArgs& args, Stream& stream) {
+  check(args.conv, stream);
+  check(args.delta, stream);
+  check(args.norm, stream);
+  if (const OnGpu gpu(stream); gpu) return cuda::delta_token(args, stream);
+  return false;
+}
+
 void check(const SelectiveScanArgs& args, const Stream& stream) {
   require_rank("x", args.x, 3);
   require_rank("b", args.b, 3);
@@ -206,7 +214,7 @@ void grouped_gated_norm(const GroupedGatedNormArgs& args, Stream& stream) {
   cpu::grouped_gated_norm(args, cpu::detect_isa());
 }
 
-void gated_norm(const GatedNormArgs& args, Stream& stream) {
+void check(const GatedNormArgs& args, const Stream& stream) {
   require_rank("x", args.x, 3);
   require_activation_on(stream, "x", args.x);
   require_shape("weight", args.weight, {args.x.shape[2]});
@@ -217,6 +225,10 @@ void gated_norm(const GatedNormArgs& args, Stream& stream) {
   require(args.gate.shape[0] == args.x.shape[0] && args.gate.shape[2] % args.x.shape[2] == 0 &&
               args.gate.shape[1] * args.gate.shape[2] == args.x.shape[1] * args.x.shape[2],
           "gate ", args.gate, ": expected the heads of x ", args.x, " in groups");
+}
+
+void gated_norm(const GatedNormArgs& args, Stream& stream) {
+  check(args, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::gated_norm(args, stream);
   cpu::gated_norm(args, cpu::detect_isa());
 }

@@ -133,6 +133,20 @@ struct GatedNormArgs {
 };
 // x = rms_norm(x) * silu(gate), per head. Throws the errors of gated_delta_rule().
 void gated_norm(const GatedNormArgs& args, Stream& stream);
+void check(const GatedNormArgs& args, const Stream& stream);
+
+// A step of a gated delta net in which every request has at most one token: arguments of causal_conv(),
+// gated_delta_rule() and gated_norm(), one after another. q, k and v of `delta` are channels of conv.out, and
+// norm.x is delta.out. All have the same batch.
+struct DeltaTokenArgs {
+  CausalConvArgs conv;
+  GatedDeltaArgs delta;
+  GatedNormArgs norm;
+};
+// Computes norm.x and the new states in one launch, with the bits of the three functions; conv.out may not be
+// written. Returns false without doing anything if the device needs several launches. Throws the errors of
+// the three functions.
+bool delta_token(const DeltaTokenArgs& args, Stream& stream);
 
 // --- Selective scan with a scalar decay per head (Mamba-2, arXiv 2405.21060), and the gated norm of its
 // output ---

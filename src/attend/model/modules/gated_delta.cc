@@ -117,34 +117,39 @@ void GatedDeltaModule::project_gates(const TensorView& projected, const kernels:
 
 void GatedDeltaModule::mix(const Projections& parts, const StatePool& states,
                            const kernels::RecurrentBatch& batch, const MixScratch& scratch,
-                           const TensorView& out, Stream& stream) const {
+                           const TensorView& out, Stream& stream, const kernels::GatedNormArgs* norm,
+                           bool single_tokens) const {
   const LayerState& state = states.layer(state_layer_);
   const std::array<TensorView, 3> conv_inputs = {parts.q, parts.k, parts.v};
-  kernels::causal_conv({.inputs = conv_inputs,
-                        .weight = conv_,
-                        .bias = {},
-                        .state = state.conv,
-                        .out = scratch.convolved,
-                        .batch = batch},
-                       stream);
+  const kernels::CausalConvArgs conv{.inputs = conv_inputs,
+                                     .weight = conv_,
+                                     .bias = {},
+                                     .state = state.conv,
+                                     .out = scratch.convolved,
+                                     .batch = batch};
   const int64_t q = spec_.q_features();
   const auto heads = [&](int64_t begin, int64_t end, int64_t head_dim) {
     return scratch.convolved.slice(1, begin, end).split(1, head_dim);
   };
-  kernels::gated_delta_rule(
-      {.q = heads(0, q, spec_.head_dim_k),
-       .k = heads(q, 2 * q, spec_.head_dim_k),
-       .v = heads(2 * q, spec_.conv_channels(), spec_.head_dim_v),
-       .alpha = parts.a,
-       .beta = parts.b,
-       .a_log = a_log_,
-       .dt_bias = spec_.decays_per_channel ? dt_bias_.split(0, spec_.head_dim_k) : dt_bias_,
-       .beta_scale = spec_.beta_scale,
-       .state = state.recurrent,
-       .out = out.split(1, spec_.head_dim_v),
-       .batch = batch,
-       .workspace = scratch.workspace},
-      stream);
+  const kernels::GatedDeltaArgs delta{
+      .q = heads(0, q, spec_.head_dim_k),
+      .k = heads(q, 2 * q, spec_.head_dim_k),
+      .v = heads(2 * q, spec_.conv_channels(), spec_.head_dim_v),
+      .alpha = parts.a,
+      .beta = parts.b,
+      .a_log = a_log_,
+      .dt_bias = spec_.decays_per_channel ? dt_bias_.split(0, spec_.head_dim_k) : dt_bias_,
+      .beta_scale = spec_.beta_scale,
+      .state = state.recurrent,
+      .out = out.split(1, spec_.head_dim_v),
+      .batch = batch,
+      .workspace = scratch.workspace};
+  if (norm != nullptr && single_tokens &&
+      kernels::delta_token({.conv = conv, .delta = delta, .norm = *norm}, stream))
+    return;
+  kernels::causal_conv(conv, stream);
+  kernels::gated_delta_rule(delta, stream);
+  if (norm != nullptr) kernels::gated_norm(*norm, stream);
 }
 
 void GatedDeltaModule::forward(ModuleStep& step) const {
@@ -160,20 +165,20 @@ void GatedDeltaModule::forward(ModuleStep& step) const {
   if (spec_.gate_rank > 0) project_gates(projected, step.context);
   keep_inputs(projected, step);
   const Projections parts = projections(projected);
-  mix(parts, *step.states, step.recurrent, scratch, out, stream);
-  kernels::gated_norm({.x = out.split(1, spec_.head_dim_v),
-                       .weight = gated_norm_.weight,
-                       .eps = gated_norm_.eps,
-                       .gate = parts.z,
-                       .sigmoid = spec_.sigmoid_gate},
-                      stream);
+  const kernels::GatedNormArgs norm{.x = out.split(1, spec_.head_dim_v),
+                                    .weight = gated_norm_.weight,
+                                    .eps = gated_norm_.eps,
+                                    .gate = parts.z,
+                                    .sigmoid = spec_.sigmoid_gate};
+  mix(parts, *step.states, step.recurrent, scratch, out, stream, &norm, step.batch.max_seqlen_q == 1);
   kernels::linear_add(out, out_proj_.front(), step.residual, step.context);
 }
 
 void GatedDeltaModule::replay(ReplayStep& step) const {
   const MixScratch scratch{.convolved = step.scratch.take(spec_.conv_channels()), .workspace = {}};
   const TensorView out = step.scratch.take(spec_.v_features());
-  mix(projections(step.kept), step.states, step.batch, scratch, out, step.stream);
+  mix(projections(step.kept), step.states, step.batch, scratch, out, step.stream, nullptr,
+      /*single_tokens=*/false);
 }
 
 }  // namespace attend

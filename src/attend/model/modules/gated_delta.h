@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/fused/operations.h"
+#include "attend/kernels/recurrent/recurrent.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/modules/module.h"
 #include "attend/model/weights/tensor_names.h"
@@ -32,9 +33,10 @@ class GatedDeltaModule : public Module {
   struct MixScratch {
     TensorView convolved, workspace;
   };
-  // Convolution and recurrence.
+  // Convolution, recurrence and, unless it is null, the norm. `single_tokens`: every request has at most one.
   void mix(const Projections& parts, const StatePool& states, const kernels::RecurrentBatch& batch,
-           const MixScratch& scratch, const TensorView& out, Stream& stream) const;
+           const MixScratch& scratch, const TensorView& out, Stream& stream,
+           const kernels::GatedNormArgs* norm, bool single_tokens) const;
   // Second projections of z and a, within the columns of `projected`.
   void project_gates(const TensorView& projected, const kernels::OpContext& context) const;
   // Inputs of the decay per key head or, with decays_per_channel, per value head.

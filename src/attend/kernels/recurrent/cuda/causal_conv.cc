@@ -23,7 +23,7 @@ bool aligned(const CausalConvArgs& args) {
 
 }  // namespace
 
-void causal_conv(const CausalConvArgs& args, Stream& stream) {
+CausalConvParams causal_conv_params(const CausalConvArgs& args) {
   static_assert(std::size(CausalConvParams{}.inputs) == kMaxConvInputs);
   CausalConvParams params{.inputs = {},
                           .weight = args.weight.as<const float>(),
@@ -46,7 +46,11 @@ void causal_conv(const CausalConvArgs& args, Stream& stream) {
                         .width = static_cast<int32_t>(input.shape[2]),
                         .num_channels = static_cast<int32_t>(input.shape[1] * input.shape[2])};
   }
-  launch_causal_conv(params, stream.handle);
+  return params;
+}
+
+void causal_conv(const CausalConvArgs& args, Stream& stream) {
+  launch_causal_conv(causal_conv_params(args), stream.handle);
 }
 
 }  // namespace attend::kernels::cuda

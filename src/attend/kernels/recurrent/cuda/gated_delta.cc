@@ -12,6 +12,7 @@
 #include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/recurrent/cuda/sm80/delta_chunk_kernel.h"
 #include "attend/kernels/recurrent/cuda/sm90/delta_chunk_scan_kernel.h"
+#include "attend/kernels/recurrent/cuda/sm90/delta_token_kernel.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -42,6 +43,22 @@ DeltaParams delta_params(const GatedDeltaArgs& args) {
                      (!args.decays_per_channel() || rows_aligned({&args.alpha, &args.dt_bias})),
           .chunked = false,
           .decays_per_channel = args.decays_per_channel()};
+}
+
+GatedNormParams norm_params(const GatedNormArgs& args) {
+  constexpr int64_t kNormGroup = 8;  // elements per aligned access
+  const int64_t num_heads = args.x.shape[1], dim = args.x.shape[2];
+  return {.x = device_rows(args.x),
+          .gate = device_rows(args.gate),
+          .weight = device_vector(args.weight),
+          .eps = args.eps,
+          .sigmoid = args.sigmoid,
+          .num_rows = static_cast<int32_t>(args.x.shape[0] * num_heads),
+          .num_heads = static_cast<int32_t>(num_heads),
+          .heads_per_group = static_cast<int32_t>(args.gate.shape[2] / dim),
+          .dim = static_cast<int32_t>(dim),
+          .aligned = dim % kNormGroup == 0 && rows_aligned({&args.x, &args.gate}),
+          .weight_aligned = dim % kNormGroup == 0 && rows_aligned({&args.weight})};
 }
 
 int max_shared_bytes() { return current_device_attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin); }
@@ -113,20 +130,31 @@ void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {
 }
 
 void gated_norm(const GatedNormArgs& args, Stream& stream) {
-  constexpr int64_t kGroup = 8;  // elements per aligned access
-  const int64_t num_heads = args.x.shape[1], dim = args.x.shape[2];
-  launch_gated_norm({.x = device_rows(args.x),
-                     .gate = device_rows(args.gate),
-                     .weight = device_vector(args.weight),
-                     .eps = args.eps,
-                     .sigmoid = args.sigmoid,
-                     .num_rows = static_cast<int32_t>(args.x.shape[0] * num_heads),
-                     .num_heads = static_cast<int32_t>(num_heads),
-                     .heads_per_group = static_cast<int32_t>(args.gate.shape[2] / dim),
-                     .dim = static_cast<int32_t>(dim),
-                     .aligned = dim % kGroup == 0 && rows_aligned({&args.x, &args.gate}),
-                     .weight_aligned = dim % kGroup == 0 && rows_aligned({&args.weight})},
-                    stream.handle);
+  launch_gated_norm(norm_params(args), stream.handle);
+}
+
+bool delta_token(const DeltaTokenArgs& args, Stream& stream) {
+  const GatedDeltaArgs& delta = args.delta;
+  const CausalConvArgs& conv = args.conv;
+  constexpr int64_t kDim = sm90::kDeltaTokenDim;
+  const bool has_groups =
+      std::ranges::all_of(conv.inputs, [](const TensorView& input) { return input.shape[2] % 4 == 0; });
+  const bool fits = gpu_facts(stream.device).runs_sm90a() && size_of(delta.out.dtype) == 2 &&
+                    delta.batch.num_reqs() <= sm90::kMaxDeltaTokenRequests && !delta.decays_per_channel() &&
+                    delta.k.shape[2] == kDim && delta.v.shape[2] == kDim &&
+                    delta.beta.shape[2] <= sm90::kMaxDeltaTokenRatio && conv.inputs.size() == 3 &&
+                    conv.weight.shape[1] == sm90::kDeltaTokenTaps && conv.bias.empty() && conv.silu &&
+                    has_groups && args.norm.x.dtype == args.norm.gate.dtype &&
+                    rows_aligned({&conv.inputs[0], &conv.inputs[1], &conv.inputs[2], &conv.weight,
+                                  &conv.state, &delta.state, &delta.out, &args.norm.gate});
+  if (!fits) return false;
+  if (delta.batch.num_reqs() == 0) return true;
+  const sm90::DeltaTokenParams params{
+      .conv = causal_conv_params(conv), .delta = delta_params(delta), .norm = norm_params(args.norm)};
+  const auto launch =
+      delta.out.dtype == DType::kBF16 ? sm90::launch_delta_token_bf16 : sm90::launch_delta_token_f16;
+  launch(params, stream.handle);
+  return true;
 }
 
 }  // namespace attend::kernels::cuda

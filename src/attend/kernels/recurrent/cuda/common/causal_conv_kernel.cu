@@ -16,6 +16,7 @@
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/recurrent/cuda/common/causal_conv_kernel.h"
+#include "attend/kernels/recurrent/cuda/common/conv_silu.cuh"
 #include "attend/kernels/recurrent/cuda/common/step_request.cuh"
 
 namespace attend::kernels::cuda {
@@ -79,6 +80,12 @@ class ConvThread {
         weights_[j][c] = tap < 0 ? 0.0f : weights[c * params.num_taps + tap];
       }
     }
+  }
+
+  // Starts to load the input of token `first` of run(), before its request is known.
+  __device__ void load_ahead(int first) {
+    ahead_token_ = first;
+    ahead_ = load_input(first);
   }
 
   // Convolves tokens [first, last) except those that belong to the thread before, and those after `last` that
@@ -154,7 +161,7 @@ class ConvThread {
       if (to >= 0) store(state(request.row, to), window_[j]);
     }
     for (int j = max(0, num_past_ - num_tokens); j < num_past_; ++j)
-      *reinterpret_cast<Bits*>(state(request.row, j)) = load_input(request.end - num_past_ + j);
+      *reinterpret_cast<Bits*>(state(request.row, j)) = loaded_input(request.end - num_past_ + j);
   }
   __device__ void load_window(int token) {
 #pragma unroll
@@ -179,15 +186,13 @@ class ConvThread {
       for (int u = 0; u < kTokensInFlight; ++u) convolve_token(bits[u], token + u, saves[u]);
     }
 #pragma unroll 1
-    for (; token < end; ++token) convolve_token(load_input(token), token, save_slot(token));
+    for (; token < end; ++token) convolve_token(loaded_input(token), token, save_slot(token));
+  }
+  __device__ Bits loaded_input(int64_t token) const {
+    return token == ahead_token_ ? ahead_ : load_input(token);
   }
   __device__ int save_slot(int token) const {
     return params_.batch.save_slots == nullptr ? 0 : params_.batch.save_slots[token];
-  }
-  // Half-precision results do not need an exact exponential.
-  static __device__ float silu(float x) {
-    if constexpr (sizeof(T) == 4) return __fdividef(x, 1.0f + expf(-x));
-    return __fdividef(x, 1.0f + __expf(-x));
   }
   __device__ void convolve_token(const Bits& bits, int token, int saved) {
     float x[kChannels], sums[kChannels];
@@ -198,7 +203,7 @@ class ConvThread {
 #pragma unroll
       for (int j = 0; j < kPast; ++j) sum = fmaf(weights_[j][c], window_[j][c], sum);
       sum = fmaf(weights_[kPast][c], x[c], sum);
-      sums[c] = params_.silu ? silu(sum) : sum;
+      sums[c] = params_.silu ? conv_silu<T>(sum) : sum;
 #pragma unroll
       for (int j = 0; j + 1 < kPast; ++j) window_[j][c] = window_[j + 1][c];
       window_[kPast - 1][c] = x[c];
@@ -214,6 +219,8 @@ class ConvThread {
   const int channel_, num_past_;
   const T* input_;
   int64_t token_stride_;
+  int64_t ahead_token_ = -1;
+  Bits ahead_;
   float weights_[kTaps][kChannels], bias_[kChannels], window_[kPast][kChannels];
 };
 
@@ -264,6 +271,7 @@ __global__ void __launch_bounds__(kThreads)
   ConvThread<T, kChannels, kTaps> thread(params, active ? channel : 0, weights);
   ptx::griddepcontrol_wait();
   const int first = static_cast<int>(blockIdx.y) * launch.thread_tokens;
+  if (active) thread.load_ahead(first);
   const int request_idx = find_request(params.batch, first);
   if (active) thread.run(first, min(first + launch.thread_tokens, params.batch.num_tokens), request_idx);
 }

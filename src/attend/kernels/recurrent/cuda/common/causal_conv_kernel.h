@@ -3,6 +3,7 @@
 
 #include "attend/kernels/common/cuda/params.h"
 #include "attend/kernels/recurrent/cuda/common/step_batch.h"
+#include "attend/kernels/recurrent/recurrent.h"
 
 namespace attend::kernels::cuda {
 
@@ -25,6 +26,7 @@ struct CausalConvParams {
   bool silu;
   bool aligned;  // 16 bytes of channels are in one input, aligned in every tensor
 };
+CausalConvParams causal_conv_params(const CausalConvArgs& args);
 void launch_causal_conv(const CausalConvParams& params, void* stream);
 
 }  // namespace attend::kernels::cuda

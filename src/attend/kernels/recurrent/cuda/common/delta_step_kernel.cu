@@ -10,137 +10,19 @@
 // delta. Norms of q and k are factors of p, u and delta. Decays per channel multiply k and q in p and u
 // instead. The order of all sums depends on head_dim_k only, so
 // a token has the same bits in any step.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "attend/base/error.h"
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_chunks.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_gates.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_kernels.h"
+#include "attend/kernels/recurrent/cuda/common/delta_state.cuh"
 #include "attend/kernels/recurrent/cuda/common/step_request.cuh"
 
 namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 2;
-constexpr int kRowsPerLane = 4;
-constexpr unsigned kAllLanes = 0xffffffffu;
-
-// Four elements of a row, as they are in memory.
-template <class T>
-struct Quad {
-  T elements[4];
-};
-
-// A lane's elements of a key or query of the next token: quads `sub`, `sub` + kLanes, ... of the head.
-template <class T, int kLanes, int kQuads, bool kAligned>
-struct RawRow {
-  Quad<T> quads[kQuads];
-
-  __device__ void load(const T* row, int sub, int dim) {
-#pragma unroll
-    for (int j = 0; j < kQuads; ++j) {
-      const int first = (j * kLanes + sub) * 4;
-      if constexpr (!kAligned) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) quads[j].elements[i] = first + i < dim ? row[first + i] : T(0.0f);
-      } else if constexpr (sizeof(T) == 4) {
-        *reinterpret_cast<uint4*>(&quads[j]) =
-            first < dim ? *reinterpret_cast<const uint4*>(row + first) : uint4{};
-      } else {
-        *reinterpret_cast<uint2*>(&quads[j]) =
-            first < dim ? *reinterpret_cast<const uint2*>(row + first) : uint2{};
-      }
-    }
-  }
-  __device__ void convert(float (&values)[kQuads][4]) const {
-#pragma unroll
-    for (int j = 0; j < kQuads; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) values[j][i] = static_cast<float>(quads[j].elements[i]);
-  }
-};
-
-// Sum over the lanes of a row, the same in all of them.
-template <int kLanes>
-__device__ float row_sum(float value) {
-#pragma unroll
-  for (int step = 1; step < kLanes; step *= 2) value += __shfl_xor_sync(kAllLanes, value, step);
-  return value;
-}
-
-// Sums p and u over the lanes of a row. Lane i of each 8 returns p[i] if i < 4, otherwise u[i - 4].
-template <int kLanes>
-__device__ float sum_to_lanes(const float (&p)[kRowsPerLane], const float (&u)[kRowsPerLane], int sub) {
-  const bool high = (sub & 4) != 0, odd_pair = (sub & 2) != 0, odd = (sub & 1) != 0;
-  float four[4], two[2];
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    four[i] = (high ? u[i] : p[i]) + __shfl_xor_sync(kAllLanes, high ? p[i] : u[i], 4);
-#pragma unroll
-  for (int i = 0; i < 2; ++i)
-    two[i] =
-        (odd_pair ? four[i + 2] : four[i]) + __shfl_xor_sync(kAllLanes, odd_pair ? four[i] : four[i + 2], 2);
-  float sum = (odd ? two[1] : two[0]) + __shfl_xor_sync(kAllLanes, odd ? two[0] : two[1], 1);
-  if constexpr (kLanes == 16) sum += __shfl_xor_sync(kAllLanes, sum, 8);
-  return sum;
-}
-
-// Rows of the state in the registers of a lane.
-template <int kLanes, int kQuads, bool kAligned>
-struct StateRows {
-  float rows[kRowsPerLane][kQuads][4];
-
-  __device__ void clear() {
-#pragma unroll
-    for (auto& row : rows)
-#pragma unroll
-      for (auto& quad : row)
-#pragma unroll
-        for (float& x : quad) x = 0.0f;
-  }
-  // `head`: the first row of this lane.
-  __device__ void load(const float* head, int num_rows, int sub, int dim) {
-    clear();
-#pragma unroll
-    for (int r = 0; r < kRowsPerLane; ++r)
-#pragma unroll
-      for (int j = 0; j < kQuads; ++j) {
-        const int first = (j * kLanes + sub) * 4;
-        if (r >= num_rows || first >= dim) continue;
-        const float* const from = head + int64_t{r} * dim + first;
-        if constexpr (kAligned) {
-          const float4 quad = __ldcg(reinterpret_cast<const float4*>(from));
-          rows[r][j][0] = quad.x, rows[r][j][1] = quad.y, rows[r][j][2] = quad.z, rows[r][j][3] = quad.w;
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (first + i < dim) rows[r][j][i] = __ldcg(from + i);
-        }
-      }
-  }
-  __device__ void store(float* head, int num_rows, int sub, int dim) const {
-#pragma unroll
-    for (int r = 0; r < kRowsPerLane; ++r)
-#pragma unroll
-      for (int j = 0; j < kQuads; ++j) {
-        const int first = (j * kLanes + sub) * 4;
-        if (r >= num_rows || first >= dim) continue;
-        float* const to = head + int64_t{r} * dim + first;
-        const float* const quad = rows[r][j];
-        if constexpr (kAligned) {
-          __stcg(reinterpret_cast<float4*>(to), make_float4(quad[0], quad[1], quad[2], quad[3]));
-        } else {
-#pragma unroll
-          for (int i = 0; i < 4; ++i)
-            if (first + i < dim) __stcg(to + i, quad[i]);
-        }
-      }
-  }
-};
-
 // Decays of a lane's channels.
 template <class T, int kLanes, int kQuads, bool kAligned>
 __device__ void channel_decays(const RawRow<T, kLanes, kQuads, kAligned>& alpha, const float* dt_bias,
@@ -161,14 +43,14 @@ __global__ void __launch_bounds__(32 * kWarps, kPerChannel ? 1 : 0)
     delta_step_kernel(const __grid_constant__ DeltaParams params) {
   ptx::launch_dependents();
   const int lane = static_cast<int>(threadIdx.x) % 32, sub = lane % kLanes;
-  constexpr int kRowsPerCta = kWarps * 32 / kLanes * kRowsPerLane;
+  constexpr int kRowsPerCta = kWarps * 32 / kLanes * kDeltaRowsPerLane;
   const int blocks = (params.dim_v + kRowsPerCta - 1) / kRowsPerCta;
   const int head = static_cast<int>(blockIdx.x) / blocks, block = static_cast<int>(blockIdx.x) % blocks;
   const int key_head = head / params.ratio;
   // First row of this lane, and how many it has.
-  const int row = block * kRowsPerCta + static_cast<int>(threadIdx.x) / kLanes * kRowsPerLane;
-  const int num_rows = min(kRowsPerLane, params.dim_v - row);
-  const int own_row = row + sub % kRowsPerLane;  // row whose output this lane computes
+  const int row = block * kRowsPerCta + static_cast<int>(threadIdx.x) / kLanes * kDeltaRowsPerLane;
+  const int num_rows = min(kDeltaRowsPerLane, params.dim_v - row);
+  const int own_row = row + sub % kDeltaRowsPerLane;  // row whose output this lane computes
   const bool has_own_row = own_row < params.dim_v, writes_out = sub >= 4 && sub < 8;
   const float rate = expf(params.a_log[head]);
   ptx::griddepcontrol_wait();
@@ -217,54 +99,20 @@ __global__ void __launch_bounds__(32 * kWarps, kPerChannel ? 1 : 0)
       gates = exists ? delta_gates<T>(params, own, key_head, head, rate) : DeltaGates{};
       save_slot = exists && params.batch.save_slots != nullptr ? params.batch.save_slots[own] : 0;
     }
-    const float decay = expf(__shfl_sync(kAllLanes, gates.log_decay, idx));
-    const float beta = __shfl_sync(kAllLanes, gates.beta, idx);
-    const int saved = __shfl_sync(kAllLanes, save_slot, idx);
+    const float decay = expf(__shfl_sync(kAllDeltaLanes, gates.log_decay, idx));
+    const float beta = __shfl_sync(kAllDeltaLanes, gates.beta, idx);
+    const int saved = __shfl_sync(kAllDeltaLanes, save_slot, idx);
     float q[kQuads][4], k[kQuads][4];
     raw_q.convert(q);
     raw_k.convert(k);
-    [[maybe_unused]] float decays[kQuads][4];
+    float decays[kQuads][4];
     if constexpr (kPerChannel)
       channel_decays(raw_alpha, params.dt_bias + int64_t{head} * params.dim_k, sub, params, rate, decays);
     const float v = static_cast<float>(raw_v);
     if (token + 1 < request.end) load_token(token + 1);
 
-    float qq = 0.0f, kk = 0.0f, kq = 0.0f, p[kRowsPerLane] = {}, u[kRowsPerLane] = {};
-#pragma unroll
-    for (int j = 0; j < kQuads; ++j)
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        qq = fmaf(q[j][i], q[j][i], qq);
-        kk = fmaf(k[j][i], k[j][i], kk);
-        kq = fmaf(k[j][i], q[j][i], kq);
-        float key = k[j][i], query = q[j][i];
-        if constexpr (kPerChannel) key = __fmul_rn(key, decays[j][i]), query = __fmul_rn(query, decays[j][i]);
-#pragma unroll
-        for (int r = 0; r < kRowsPerLane; ++r) {
-          p[r] = fmaf(state.rows[r][j][i], key, p[r]);
-          u[r] = fmaf(state.rows[r][j][i], query, u[r]);
-        }
-      }
-    const float k_norm = delta_norm(row_sum<kLanes>(kk)),
-                q_norm = __fmul_rn(params.q_scale, delta_norm(row_sum<kLanes>(qq)));
-    kq = __fmul_rn(__fmul_rn(row_sum<kLanes>(kq), k_norm), q_norm);
-    const float sum = sum_to_lanes<kLanes>(p, u, sub);
-    // In lanes with p, this is delta of own_row; the lanes with u receive it from them.
-    const float delta = __fmul_rn(beta, fmaf(-decay, __fmul_rn(sum, k_norm), v));
-    const float delta_of_row = __shfl_xor_sync(kAllLanes, delta, 4);
-    if (writes_out && has_own_row)
-      *out_at(token) = T(fmaf(__fmul_rn(decay, q_norm), sum, __fmul_rn(kq, delta_of_row)));
-    const float scaled = __fmul_rn(delta, k_norm);
-#pragma unroll
-    for (int r = 0; r < kRowsPerLane; ++r) {
-      const float step = __shfl_sync(kAllLanes, scaled, lane / kLanes * kLanes + r);
-#pragma unroll
-      for (int j = 0; j < kQuads; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          state.rows[r][j][i] =
-              fmaf(step, k[j][i], __fmul_rn(kPerChannel ? decays[j][i] : decay, state.rows[r][j][i]));
-    }
+    const float value = state.template step<kPerChannel>(q, k, decays, v, decay, beta, params.q_scale, sub);
+    if (writes_out && has_own_row) *out_at(token) = T(value);
     if (saved != 0) state.store(state_at(saved), num_rows, sub, params.dim_k);
   }
   state.store(state_at(request.row), num_rows, sub, params.dim_k);
@@ -272,7 +120,7 @@ __global__ void __launch_bounds__(32 * kWarps, kPerChannel ? 1 : 0)
 
 template <class T, int kLanes, int kQuads, bool kAligned>
 void launch(const DeltaParams& params, void* stream) {
-  constexpr int kRowsPerCta = kWarps * 32 / kLanes * kRowsPerLane;
+  constexpr int kRowsPerCta = kWarps * 32 / kLanes * kDeltaRowsPerLane;
   const int blocks = (params.dim_v + kRowsPerCta - 1) / kRowsPerCta;
   void (*kernel)(DeltaParams) = delta_step_kernel<T, kLanes, kQuads, kAligned, false>;
   if (params.decays_per_channel) kernel = delta_step_kernel<T, kLanes, kQuads, kAligned, true>;
