@@ -91,6 +91,7 @@ sanitized=(
   # Recurrent layers: convolution, scan with and without chunks, norms.
   "mrsi recurrent_test    CausalConv.*/gpu:SelectiveScan.*/gpu:SelectiveScanHalf.NormalizesGated*/gpu*"
   "mRsi recurrent_test    SelectiveScanHalf.Batches*/gpu*:SelectiveScanHalf.ScansMany*/gpu*"
+  "ms   recurrent_test    GpuDeltaToken.*"
   "mri  recurrent_test    GatedDelta.BatchesRequests*/gpu:GatedDeltaHalf.ComputesChunksAndSteps*/gpu_bf16:GatedDeltaHalf.NormalizesEachHead*/gpu_f16"
   # Other operations of a layer; rows and heads that are loaded in groups, and others.
   "m    dense_gpu_test    AlignedRows.NormsAndActivationsMatchUnalignedRows*:AlignedRows.HeadsMatchUnalignedRowsInNormRopeStore*"
