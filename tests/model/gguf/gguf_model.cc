@@ -278,15 +278,7 @@ Tensor logits(const std::filesystem::path& path) {
   return driver.step(whole);
 }
 
-void expect_equal_logits(const GgufArchitecture& architecture, const TypeMix& mix, float tolerance) {
-  SCOPED_TRACE(architecture.name);
-  const json config = hf_config(architecture);
-  const std::map<std::string, Values> weights = random_weights(config, mix);
-  const TempDir dir;
-  write_hf(dir, config, weights);
-  GgufBytes file = gguf_metadata(architecture, config);
-  add_tensors(architecture, config, weights, file);
-  const Tensor expected = logits(dir.path()), got = logits(dir.write("model.gguf", file.bytes()));
+void expect_close(const Tensor& expected, const Tensor& got, float tolerance) {
   ASSERT_EQ(expected.view().num_elements(), got.view().num_elements());
   float largest = 0.0f, error = 0.0f;
   for (int64_t i = 0; i < got.view().num_elements(); ++i) {
@@ -296,6 +288,18 @@ void expect_equal_logits(const GgufArchitecture& architecture, const TypeMix& mi
   }
   EXPECT_GT(largest, 0.0f);
   EXPECT_LE(error, tolerance * largest);
+}
+
+void expect_equal_logits(const GgufArchitecture& architecture, const TypeMix& mix, float tolerance) {
+  SCOPED_TRACE(architecture.name);
+  const json config = hf_config(architecture);
+  const std::map<std::string, Values> weights = random_weights(config, mix);
+  const TempDir dir;
+  write_hf(dir, config, weights);
+  GgufBytes file = gguf_metadata(architecture, config);
+  add_tensors(architecture, config, weights, file);
+  const Tensor expected = logits(dir.path()), got = logits(dir.write("model.gguf", file.bytes()));
+  expect_close(expected, got, tolerance);
 }
 
 }  // namespace attend::test

@@ -79,6 +79,9 @@ void add_tensors(const GgufArchitecture& architecture, const nlohmann::json& con
 // Returns the logits of a prompt of 40 tokens.
 Tensor logits(const std::filesystem::path& path);
 
+// Expects equal values, up to `tolerance` relative to the largest one.
+void expect_close(const Tensor& expected, const Tensor& got, float tolerance);
+
 // Expects equal logits of both, up to `tolerance` relative to the largest one.
 void expect_equal_logits(const GgufArchitecture& architecture, const TypeMix& mix, float tolerance);
 

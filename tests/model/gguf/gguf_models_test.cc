@@ -138,9 +138,8 @@ TEST(GgufModel, MatchesGptOssWithSeparateGateAndUp) {
     file.tensor(layer + "ffn_gate" + ending, extents, kF32, last_dim_bytes(tensor, 0, 2, !is_bias));
     file.tensor(layer + "ffn_up" + ending, extents, kF32, last_dim_bytes(tensor, 1, 2, !is_bias));
   }
-  const Tensor expected = logits(dir.path()), got = logits(dir.write("model.gguf", file.bytes()));
-  for (int64_t i = 0; i < got.view().num_elements(); ++i)
-    ASSERT_EQ(got.as<const float>()[i], expected.as<const float>()[i]) << i;
+  // On some instruction sets, rows of gate and up are summed in another order if they alternate.
+  expect_close(logits(dir.path()), logits(dir.write("model.gguf", file.bytes())), 2e-5f);
 }
 
 TEST(GgufModel, ScalesRotaryFrequencies) {
