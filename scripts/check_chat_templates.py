@@ -200,8 +200,16 @@ def call_forms(template, parts, texts):
 
 def prepared(variables, parts, texts, thinking, reasoning_name, calls):
     variables = json.loads(json.dumps(variables))
+    text_arguments, empty_content = calls
+    if empty_content is None:
+        messages = []
+        for message in variables["messages"]:
+            if message.get("tool_calls") and (message["content"] or "").strip():
+                messages.append({key: value for key, value in message.items() if key != "tool_calls"})
+                message["content"] = None
+            messages.append(message)
+        variables["messages"] = messages
     for message in variables["messages"]:
-        text_arguments, empty_content = calls
         if message.get("tool_calls"):
             if empty_content is not ... and message.get("content") in (None, ""): message["content"] = empty_content
             for call in message["tool_calls"] if text_arguments else []:

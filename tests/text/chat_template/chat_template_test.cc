@@ -269,6 +269,8 @@ TEST(ChatTemplate, PassesCallsInTheFormTheTemplateExpects) {
     EXPECT_EQ(render(needs_text, content + text), "." + shown) << content;
   }
   EXPECT_EQ(render(needs_text, R"("content": "A", )" + text), "A." + shown);
+  EXPECT_EQ(render(needs_null, R"("content": "A", )" + text), "A" + shown);
+  EXPECT_EQ(render(needs_null, R"("content": " \n", )" + text), shown);
   EXPECT_EQ(render("{{ m.content is none }}" + encoded, R"("content": "", )" + text), "False" + shown);
 }
 

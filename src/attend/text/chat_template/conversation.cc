@@ -73,12 +73,35 @@ void prepare_tool_call(const Value& call, CallForms forms) {
 void prepare_empty_content(Dict& message, CallForms::Empty empty) {
   if (empty == CallForms::Empty::kAny) return;
   Value* content = find_in(message, "content");
-  if (content && !content->is_none() && !(content->text() && content->text()->empty())) return;
+  const bool takes_blanks = empty == CallForms::Empty::kNull;
+  if (content && !content->is_none() &&
+      !(content->text() && (takes_blanks ? is_blank(*content->text()) : content->text()->empty())))
+    return;
   const Value value = empty == CallForms::Empty::kNull ? Value::none() : Value(Text());
   if (content)
     *content = value;
   else
     message.items.emplace_back(Text("content"), value);
+}
+
+// Makes two messages of one with a text and calls, for templates that omit its calls.
+void separate_calls(List& messages) {
+  std::vector<Value> all;
+  for (const Value& message : messages.items) {
+    if (!message.dict()) fail_template("messages: needs objects");
+    Value* content = find_in(*message.dict(), "content");
+    const Value* calls = find_in(*message.dict(), "tool_calls");
+    const bool has_text = content && ((content->text() && !is_blank(*content->text())) ||
+                                      (content->list() && !content->list()->items.empty()));
+    if (has_text && calls && calls->list() && !calls->list()->items.empty()) {
+      std::vector<std::pair<Value, Value>> items = message.dict()->items;
+      std::erase_if(items, [](const auto& item) { return item.first.text()->bytes() == "tool_calls"; });
+      all.push_back(Value::dict(std::move(items)));
+      *content = Value::none();
+    }
+    all.push_back(message);
+  }
+  messages.items = std::move(all);
 }
 
 // Returns the reasoning of a message under any name, or null.
@@ -115,6 +138,7 @@ void add_thinking_part(Dict& message) {
 void prepare_messages(const Value& messages, ContentForms forms, CallForms call_forms,
                       std::string_view reasoning_name) {
   if (!messages.list()) fail_template("messages: needs a list");
+  if (call_forms.empty == CallForms::Empty::kNull) separate_calls(*messages.list());
   for (const Value& message : messages.list()->items) {
     if (!message.dict()) fail_template("messages: needs objects");
     Value* role = find_in(*message.dict(), "role");

@@ -19,7 +19,7 @@ struct ContentForms {
 struct CallForms {
   bool text_arguments = false;  // arguments are JSON text, instead of an object
   // Content of a message with calls but without a text. Some templates omit the calls, or fail, for the
-  // other.
+  // other. kNull: a message with a text and calls becomes two.
   enum class Empty { kAny, kText, kNull };
   Empty empty = Empty::kAny;
 };
