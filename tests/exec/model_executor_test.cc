@@ -126,6 +126,52 @@ TEST_F(ModelExecutorTest, ReadsLateTokenIds) {
   EXPECT_EQ(floats(executor.launch(step).logits), expected);
 }
 
+// Padding changes neither the logits of the step's tokens nor the cache.
+TEST_F(ModelExecutorTest, PadsAStepWithDrafts) {
+  ExecutorConfig config = tiny_config();
+  config.backend.limits.max_draft_tokens = 12;
+  config.backend.limits.max_draft_reqs = 2;
+  ModelExecutor plain(config, {rows_});
+  config.decode_sizes = {1, 2};
+  config.verify_sizes = verify_graph_sizes(config.decode_sizes, 2, 7, 32);
+  ModelExecutor padded(config, {rows_});
+  const auto verify = [&](int num_drafts) {
+    ExecutorBatch batch = step_of(0, 9, 10 + num_drafts);
+    batch.mode = ForwardMode::kTargetVerify;
+    batch.requests[0].num_logit_rows = 1 + num_drafts;
+    batch.requests[0].num_drafts = num_drafts;
+    batch.rules.assign(static_cast<size_t>(1 + num_drafts), {.temperature = 0.0f});
+    return batch;
+  };
+  std::vector<std::vector<float>> logits[2];
+  for (ModelExecutor* executor : {&plain, &padded}) {
+    executor->load();
+    executor->launch(step_of(0, 0, 9));
+    executor->launch(step_of(1, 0, 6));
+    for (const int num_drafts : {1, 2, 3, 6}) {
+      // One request, and two of which only one has drafts.
+      ExecutorBatch batch = verify(num_drafts);
+      for (int num_reqs = 1; num_reqs <= 2; ++num_reqs) {
+        const ExecutorOutput output = executor->launch(batch);
+        const auto num_rows = std::ssize(batch.rules);
+        EXPECT_GE(output.logits.shape[0], num_rows);
+        if (executor == &plain) {
+          EXPECT_EQ(output.logits.shape[0], num_rows);
+        }
+        logits[executor == &padded].push_back(floats(output.logits.slice(0, 0, num_rows)));
+        const ExecutorBatch other = step_of(1, 6, 7);
+        batch.requests.push_back(other.requests[0]);
+        batch.token_ids.push_back(other.token_ids[0]);
+        batch.rules.push_back(other.rules[0]);
+      }
+    }
+    logits[executor == &padded].push_back(floats(executor->launch(step_of(0, 9, 10)).logits));
+  }
+  ASSERT_EQ(logits[1].size(), logits[0].size());
+  for (size_t i = 0; i < logits[0].size(); ++i)
+    EXPECT_THAT(logits[1][i], Pointwise(FloatNear(1e-3f), logits[0][i])) << i;
+}
+
 TEST_F(ModelExecutorTest, RejectsABatchWithAWrongNumberOfTokens) {
   ModelExecutor executor(tiny_config(), {rows_});
   executor.load();

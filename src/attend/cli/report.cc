@@ -310,8 +310,12 @@ void print_start(const EngineInfo& info) {
                          to_string(*speculation.algorithm), speculation.num_draft_tokens,
                          counted(speculation.disable_by_batch_size, "request")));
   if (!target.graph_sizes.empty())
-    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}, {:.1f} MB", target.graph_sizes.size(),
-                         target.graph_sizes.back(), static_cast<double>(info.graph_bytes()) / 1e6));
+    log_info(fmt::format("CUDA graphs: {} decode batch sizes up to {}{}, {:.1f} MB",
+                         target.graph_sizes.size(), target.graph_sizes.back(),
+                         target.num_verify_graph_sizes > 0
+                             ? fmt::format(", {} sizes of steps with drafts", target.num_verify_graph_sizes)
+                             : "",
+                         static_cast<double>(info.graph_bytes()) / 1e6));
   if (info.pool_slots < info.context_length)
     log_warning("the KV pool has ", info.pool_slots,
                 " tokens: longer requests end there instead of at the context length of ",

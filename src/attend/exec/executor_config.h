@@ -9,6 +9,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/resolver.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/exec/graph_runner.h"
 #include "attend/kv/storage/cache_storage_config.h"
 #include "attend/model/model.h"
 
@@ -31,6 +32,9 @@ struct ExecutorConfig {
   // GPUs: batch sizes that decode steps are padded to, in ascending order, at most limits.max_reqs. Empty:
   // decode steps are not padded.
   std::vector<int> decode_sizes;
+  // The same for steps with drafts: verify_graph_sizes(). Empty for models with recurrent states, the inputs
+  // of which are kept per verified token.
+  std::vector<StepSize> verify_sizes;
 
   // Features of a row of hidden states.
   int64_t hidden_width() const { return std::max<int64_t>(1, std::ssize(hidden_layers)) * model.hidden_size; }

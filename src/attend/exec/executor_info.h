@@ -42,11 +42,13 @@ struct ExecutorInfo {
   size_t weight_bytes = 0;
   size_t expert_bytes = 0;  // part of weight_bytes that belongs to experts; a token uses only a few experts
   // After the graphs are recorded.
-  std::vector<int> graph_sizes;  // batch sizes that have a CUDA graph
+  std::vector<int> graph_sizes;    // batch sizes of decode steps that have a CUDA graph
+  int num_verify_graph_sizes = 0;  // padded sizes of steps with drafts that have one
   size_t graph_bytes = 0;
 };
 
-// Progress of recording CUDA graphs of decode steps. The largest batch size is recorded first.
+// Progress of recording CUDA graphs: those of steps with drafts, then those of decode steps. The largest
+// batch size is recorded first.
 struct GraphProgressInfo {
   int batch_size;  // being recorded; after the end the last one
   int num_done;    // finished sizes, out of num_sizes

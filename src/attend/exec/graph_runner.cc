@@ -20,21 +20,47 @@ std::vector<int> default_graph_sizes(int max_batch_size) {
   return sizes;
 }
 
-int GraphRunner::padded_size(int num_reqs) const {
-  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), num_reqs);
-  return found == sizes_.end() ? num_reqs : *found;
+std::vector<StepSize> verify_graph_sizes(std::span<const int> decode_sizes, int max_reqs, int max_seqlen_q,
+                                         int max_tokens) {
+  std::vector<StepSize> sizes;
+  for (const int num_reqs : decode_sizes) {
+    if (num_reqs > max_reqs) break;
+    for (int per_request = 2, last = 1; last < max_seqlen_q; per_request *= 2) {
+      last = std::min(per_request, max_seqlen_q);
+      const int num_tokens = num_reqs * last;
+      if (num_tokens > max_tokens) break;
+      sizes.push_back({num_reqs, num_tokens, std::min(max_seqlen_q, num_tokens - num_reqs + 1)});
+    }
+  }
+  return sizes;
 }
 
-void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& plan_depends_on_kv_len,
+int GraphRunner::padded_size(int num_reqs) const {
+  const auto found = std::ranges::lower_bound(decode_sizes_, num_reqs);
+  return found == decode_sizes_.end() ? num_reqs : *found;
+}
+
+StepSize GraphRunner::padded_verify_size(int num_reqs, int num_tokens) const {
+  const auto found = std::ranges::find_if(verify_sizes_, [&](const StepSize& size) {
+    return size.num_reqs >= num_reqs && num_tokens + size.num_reqs - num_reqs <= size.num_tokens;
+  });
+  return found == verify_sizes_.end() ? StepSize() : *found;
+}
+
+void GraphRunner::record(Stream& stream,
+                         const std::function<bool(const StepSize& size)>& plan_depends_on_kv_len,
                          const std::function<void(const GraphStep& step)>& queue,
                          const GraphProgress& progress) {
+  std::vector<StepSize> sizes;
+  for (const int num_reqs : decode_sizes_) sizes.push_back(StepSize::decode(num_reqs));
+  sizes.insert(sizes.end(), verify_sizes_.begin(), verify_sizes_.end());
   const size_t free_before = available_bytes(stream.device);
-  const auto report = [&](int size) {
+  const auto report = [&](const StepSize& size) {
     num_bytes_ = free_before - std::min(free_before, available_bytes(stream.device));
     if (progress)
-      progress({.batch_size = size,
+      progress({.batch_size = size.num_reqs,
                 .num_done = static_cast<int>(graphs_.size()),
-                .num_sizes = static_cast<int>(sizes_.size()),
+                .num_sizes = static_cast<int>(sizes.size()),
                 .num_bytes = num_bytes_});
   };
   const auto record_graph = [&](const GraphStep& step) {
@@ -42,20 +68,19 @@ void GraphRunner::record(Stream& stream, const std::function<bool(int size)>& pl
     cuda::synchronize(stream);
     return cuda::Graph(stream, [&] { queue(step); });
   };
-  for (size_t i = sizes_.size(); i-- > 0;) {
-    report(sizes_[i]);
-    graphs_.push_back({.any = record_graph({sizes_[i], false}), .short_request_graph = std::nullopt});
-    if (plan_depends_on_kv_len(sizes_[i]))
-      graphs_.back().short_request_graph = record_graph({sizes_[i], true});
+  for (size_t i = sizes.size(); i-- > 0;) {
+    report(sizes[i]);
+    graphs_.push_back(
+        {.size = sizes[i], .any = record_graph({sizes[i], false}), .short_request_graph = std::nullopt});
+    if (plan_depends_on_kv_len(sizes[i])) graphs_.back().short_request_graph = record_graph({sizes[i], true});
   }
-  report(sizes_.front());
+  report(sizes.front());
 }
 
 bool GraphRunner::launch(const GraphStep& step, Stream& stream) {
-  const auto found = std::lower_bound(sizes_.begin(), sizes_.end(), step.size);
-  if (graphs_.empty() || found == sizes_.end() || *found != step.size) return false;
-  Graphs& graphs = graphs_[static_cast<size_t>(sizes_.end() - found) - 1];
-  (step.short_requests && graphs.short_request_graph ? *graphs.short_request_graph : graphs.any)
+  const auto found = std::ranges::find(graphs_, step.size, &Graphs::size);
+  if (found == graphs_.end()) return false;
+  (step.short_requests && found->short_request_graph ? *found->short_request_graph : found->any)
       .launch(stream);
   return true;
 }

@@ -1,6 +1,6 @@
-// GraphRunner: records decode steps as CUDA graphs, one per batch size of a list, and replays them for
-// batches of any lengths. If the attention plan of a size depends on KV length, a second graph is recorded
-// for short requests.
+// GraphRunner: records decode steps and steps that verify drafts as CUDA graphs, one per padded size of a
+// list, and replays them for batches of any lengths. If the attention plan of a size depends on KV length, a
+// second graph is recorded for short requests.
 #pragma once
 
 #include <functional>
@@ -17,43 +17,67 @@ namespace attend {
 // 32. The list ends with `max_batch_size`, which is always included.
 std::vector<int> default_graph_sizes(int max_batch_size);
 
+// Padded size of a step.
+struct StepSize {
+  int num_reqs = 0;  // 0: the step is not padded
+  int num_tokens = 0;
+  int max_seqlen_q = 1;  // new tokens of a request, at most; 1: a decode step
+
+  static StepSize decode(int num_reqs) { return {num_reqs, num_reqs, 1}; }
+  bool verifies() const { return max_seqlen_q > 1; }
+  bool operator==(const StepSize&) const = default;
+};
+
+// Returns the sizes of steps with drafts: for each of `decode_sizes` of at most `max_reqs` requests, 2, 4, 8,
+// ... and `max_seqlen_q` tokens per request, together at most `max_tokens`. One request may have several
+// tokens while others have one. Ordered by requests, then by tokens.
+std::vector<StepSize> verify_graph_sizes(std::span<const int> decode_sizes, int max_reqs, int max_seqlen_q,
+                                         int max_tokens);
+
 // Key of a graph.
 struct GraphStep {
-  int size;             // padded batch size
+  StepSize size;
   bool short_requests;  // no request is longer than kernels::kShortRequestMaxKeys
 };
 
 class GraphRunner {
  public:
   GraphRunner() = default;
-  // `sizes` are in ascending order. Records nothing.
-  explicit GraphRunner(std::vector<int> sizes) : sizes_(std::move(sizes)) {}
+  // Decode sizes are in ascending order, verify sizes in that of verify_graph_sizes(). Records nothing.
+  explicit GraphRunner(std::vector<int> decode_sizes, std::vector<StepSize> verify_sizes = {})
+      : decode_sizes_(std::move(decode_sizes)), verify_sizes_(std::move(verify_sizes)) {}
 
-  // Returns the smallest size of at least `num_reqs`, or `num_reqs` if there is none. Eager steps are padded
-  // to this size too, so that their results are bit-identical to a replay.
+  // Returns the smallest decode size of at least `num_reqs`, or `num_reqs` if there is none. Eager steps are
+  // padded to this size too, so that their results are bit-identical to a replay.
   int padded_size(int num_reqs) const;
+  // The same for a step with drafts: the size with the fewest requests, and then the fewest tokens, that
+  // holds the step's tokens and one token for each request that is added. Not padded if there is none.
+  StepSize padded_verify_size(int num_reqs, int num_tokens) const;
 
   // Records the launches of `queue(step)` for each size, largest first, and again for short requests if
   // `plan_depends_on_kv_len(size)`. `queue` runs once before it is recorded, because libraries load kernels
   // and allocate memory at their first call. `progress` is called before each size and after the last one.
-  void record(Stream& stream, const std::function<bool(int size)>& plan_depends_on_kv_len,
+  void record(Stream& stream, const std::function<bool(const StepSize& size)>& plan_depends_on_kv_len,
               const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {});
 
   // Replays the graph of this step. Returns false if there is none.
   bool launch(const GraphStep& step, Stream& stream);
 
-  std::span<const int> sizes() const { return sizes_; }
+  std::span<const int> decode_sizes() const { return decode_sizes_; }
+  std::span<const StepSize> verify_sizes() const { return verify_sizes_; }
   bool recorded() const { return !graphs_.empty(); }
   size_t num_bytes() const { return num_bytes_; }  // device memory of the graphs
 
  private:
   struct Graphs {
+    StepSize size;
     cuda::Graph any;
     std::optional<cuda::Graph> short_request_graph;  // none: `any` is used
   };
 
-  std::vector<int> sizes_;
-  std::vector<Graphs> graphs_;  // one per size, largest first; empty before record()
+  std::vector<int> decode_sizes_;
+  std::vector<StepSize> verify_sizes_;
+  std::vector<Graphs> graphs_;  // one per size; empty before record()
   size_t num_bytes_ = 0;
 };
 

@@ -13,6 +13,13 @@
 
 namespace attend {
 
+namespace {
+
+// Length of the longest request that a graph is recorded for.
+int longest(bool short_requests) { return kernels::kShortRequestMaxKeys + (short_requests ? 0 : 1); }
+
+}  // namespace
+
 ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
                              std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace)
     : config_(std::move(config)),
@@ -20,7 +27,7 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
       trace_(trace),
       weights_(std::move(weights)),
       stream_{config_.backend.device},
-      graphs_(config_.decode_sizes) {
+      graphs_(config_.decode_sizes, config_.verify_sizes) {
   // Only fp8 K/V need scales: values may exceed its range.
   if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
     const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
@@ -72,18 +79,21 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
 void ModelExecutor::record_graphs(const GraphProgress& progress) {
   ensure(on_gpu(), "CUDA graphs on a CPU");
   ExecutorBatch padding;
-  padding.mode = ForwardMode::kDecode;
   padding.prefix_ready = true;
-  int built = 0;
+  StepSize built;
   const auto queue = [&](const GraphStep& step) {
     // The warm-up run and the recording share the arrays, since the graph must not contain their upload.
+    padding.mode = step.size.verifies() ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
     if (built != step.size) arrays_->build(padding, stream_, step.size);
     built = step.size;
-    arrays_->set_max_seqlen_kv(kernels::kShortRequestMaxKeys + (step.short_requests ? 0 : 1));
+    arrays_->set_max_seqlen_kv(longest(step.short_requests));
     // Decode steps of a draft follow its own predictions.
     queue_model(config_.hidden_states, HiddenSource::kDraft);
   };
-  const auto plan_depends_on_kv_len = [&](int size) { return attention_->plan_depends_on_kv_len(size); };
+  // Plans of more than one token per request depend on it for no other numbers of requests.
+  const auto plan_depends_on_kv_len = [&](const StepSize& size) {
+    return attention_->plan_depends_on_kv_len(size.num_reqs);
+  };
   graphs_.record(stream_, plan_depends_on_kv_len, queue, progress);
 }
 
@@ -94,7 +104,8 @@ void ModelExecutor::complete(ExecutorInfo& info) const {
     info.expert_bytes = model_->expert_bytes();
   }
   if (!graphs_.recorded()) return;
-  info.graph_sizes.assign(graphs_.sizes().begin(), graphs_.sizes().end());
+  info.graph_sizes.assign(graphs_.decode_sizes().begin(), graphs_.decode_sizes().end());
+  info.num_verify_graph_sizes = static_cast<int>(graphs_.verify_sizes().size());
   info.graph_bytes = graphs_.num_bytes();
 }
 
@@ -102,9 +113,7 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   ensure(!batch.hidden_states || config_.hidden_states,
          "hidden states requested from an executor without them");
   ensure(batch.rules.empty() || config_.logits, "logits requested from an executor without them");
-  // Graphs are recorded without shared keys.
-  const bool padded = batch.mode == ForwardMode::kDecode && batch.shared.num_keys == 0;
-  const int size = padded ? graphs_.padded_size(static_cast<int>(batch.requests.size())) : 0;
+  const StepSize size = padded_size(batch);
   // The states are updated before the step overwrites the inputs of verified tokens.
   if (batch.verified.num_tokens() > 0) queue_replay(batch.verified);
   num_verified_tokens_ = batch.num_verified_tokens();
@@ -124,10 +133,21 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   queue_hidden_rows(batch);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
+  // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
+  if (size.verifies()) arrays_->set_max_seqlen_kv(longest(short_requests));
   const bool in_graph = !spec().draft || batch.hidden_source == HiddenSource::kDraft;
   if (!in_graph || !graphs_.launch({size, short_requests}, stream_))
     queue_model(batch.hidden_states, batch.hidden_source);
   return output;
+}
+
+StepSize ModelExecutor::padded_size(const ExecutorBatch& batch) const {
+  const auto num_reqs = static_cast<int>(batch.requests.size());
+  if (batch.mode == ForwardMode::kTargetVerify)
+    return graphs_.padded_verify_size(num_reqs, batch.num_tokens());
+  // Graphs are recorded without shared keys.
+  const bool padded = batch.mode == ForwardMode::kDecode && batch.shared.num_keys == 0;
+  return padded ? StepSize::decode(graphs_.padded_size(num_reqs)) : StepSize();
 }
 
 void ModelExecutor::queue_late_token_ids(const ExecutorBatch& batch) {

@@ -43,7 +43,8 @@ class ModelExecutor final : public Executor {
   // GPUs: records a graph for every decode size; later decode steps replay it. Call after load().
   void record_graphs(const GraphProgress& progress = {});
 
-  // Decode steps without shared keys are padded to the next decode size.
+  // Decode steps without shared keys are padded to the next decode size, steps with drafts to the next verify
+  // size.
   ExecutorOutput launch(const ExecutorBatch& batch) override;
   TensorView compute_logits(int first_token, int num_tokens) override;
 
@@ -67,6 +68,8 @@ class ModelExecutor final : public Executor {
   void queue_model(bool hidden_states, HiddenSource source);
   void queue_late_token_ids(const ExecutorBatch& batch);
   void queue_hidden_rows(const ExecutorBatch& batch);
+  // Size that a step is padded to.
+  StepSize padded_size(const ExecutorBatch& batch) const;
   // Steps recurrent states through the accepted tokens of the last launch.
   void queue_replay(const VerifiedStates& verified);
 

@@ -61,12 +61,17 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
   num_drafts_.reserve(static_cast<size_t>(limits.max_reqs));
 }
 
-void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_reqs) {
+void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize& size) {
   const auto num_reqs = static_cast<int>(step.requests.size());
-  const int num_padding = std::max(0, padded_reqs - num_reqs);
-  ensure(num_padding == 0 || step.mode == ForwardMode::kDecode, "padding of a step other than decode");
-  const int all_reqs = num_reqs + num_padding, all_tokens = step.num_tokens() + num_padding;
-  const int all_logit_rows = static_cast<int>(step.rules.size()) + num_padding;
+  const bool padded = size.num_reqs > 0;
+  ensure(!padded || step.mode == (size.verifies() ? ForwardMode::kTargetVerify : ForwardMode::kDecode),
+         "padding of a step that neither decodes nor verifies drafts");
+  const int all_reqs = padded ? size.num_reqs : num_reqs,
+            all_tokens = padded ? size.num_tokens : step.num_tokens();
+  const int num_pad_tokens = all_tokens - step.num_tokens();
+  ensure(num_pad_tokens >= all_reqs - num_reqs && all_reqs >= num_reqs, "a step of ", num_reqs,
+         " requests and ", step.num_tokens(), " tokens, padded to ", all_reqs, " and ", all_tokens);
+  const int all_logit_rows = static_cast<int>(step.rules.size()) + num_pad_tokens;
   const auto num_types = static_cast<int>(step.token_types.size());
   ensure(num_types == 0 || num_types == all_tokens, "a step of ", all_tokens, " tokens with ", num_types,
          " token types");
@@ -74,8 +79,8 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
     return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types);
   };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
-  // A pad request has one token, also if a graph is captured with padding only.
-  int max_seqlen_q = num_padding > 0 ? 1 : 0, max_seqlen_kv = max_seqlen_q;
+  // The same for all steps of a padded size, also if a graph is captured with padding only.
+  int max_seqlen_q = padded ? size.max_seqlen_q : 0, max_seqlen_kv = padded ? 1 : 0;
   arrays.cu_seqlen_q[0] = 0;
   PrefixInfo prefix{.table = request_table_.as<const int32_t>(), .table_stride = request_table_.strides[0]};
   Counts counts;
@@ -91,11 +96,12 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, int padded_req
     prefix.add(end, request.num_new);
   }
   for (int i = num_reqs; i < all_reqs; ++i) add_padding(arrays, i, counts);
+  while (counts.num_tokens < all_tokens) add_pad_token(arrays, counts);
   ensure(counts.num_tokens == all_tokens && counts.num_logit_rows == all_logit_rows, "a step of ",
          step.token_ids.size(), " tokens and ", step.rules.size(), " rows of logits whose requests have ",
-         counts.num_tokens - num_padding, " and ", counts.num_logit_rows - num_padding);
+         counts.num_tokens - num_pad_tokens, " and ", counts.num_logit_rows - num_pad_tokens);
   if (step.shared.num_keys > 0) add_shared(arrays, step);
-  set_num_drafts(step);
+  set_num_drafts(step, all_reqs);
   ring_.upload(add_columns(arrays, all_reqs, all_tokens), stream);
   view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, max_seqlen_q,
               counts);
@@ -136,11 +142,11 @@ void StepArrays::add_shared(const Arrays& arrays, const ExecutorBatch& step) {
   }
 }
 
-// Steps with drafts are not padded.
-void StepArrays::set_num_drafts(const ExecutorBatch& step) {
+void StepArrays::set_num_drafts(const ExecutorBatch& step, int padded_reqs) {
   num_drafts_.clear();
   if (std::ranges::all_of(step.requests, [](const auto& request) { return request.num_drafts == 0; })) return;
   for (const ExecutorRequest& request : step.requests) num_drafts_.push_back(request.num_drafts);
+  num_drafts_.resize(static_cast<size_t>(padded_reqs), 0);
 }
 
 void StepArrays::add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request,
@@ -160,15 +166,19 @@ void StepArrays::add_request(const Arrays& arrays, int request_idx, const Execut
 }
 
 void StepArrays::add_padding(const Arrays& arrays, int request_idx, Counts& counts) {
-  arrays.token_ids[counts.num_tokens] = 0;
-  arrays.positions[counts.num_tokens] = 0;
-  arrays.out_slots[counts.num_tokens] = kNoSlot;
+  add_pad_token(arrays, counts);
   arrays.request_rows[request_idx] = kPaddingRow;
   arrays.seqlen_kv[request_idx] = 1;
   arrays.prompt_lens[request_idx] = 1;
+  arrays.cu_seqlen_q[request_idx + 1] = counts.num_tokens;
+}
+
+void StepArrays::add_pad_token(const Arrays& arrays, Counts& counts) {
+  arrays.token_ids[counts.num_tokens] = 0;
+  arrays.positions[counts.num_tokens] = 0;
+  arrays.out_slots[counts.num_tokens] = kNoSlot;
   arrays.rules[counts.num_logit_rows] = {.temperature = 0.0f};
   arrays.logit_rows[counts.num_logit_rows++] = counts.num_tokens++;
-  arrays.cu_seqlen_q[request_idx + 1] = counts.num_tokens;
 }
 
 void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs,

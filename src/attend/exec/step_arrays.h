@@ -7,6 +7,7 @@
 #include "attend/attention/attention_layer.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/exec/executor_batch.h"
+#include "attend/exec/graph_runner.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/storage/step_column.h"
 #include "attend/model/model.h"
@@ -23,10 +24,11 @@ class StepArrays {
   StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
              std::span<StepColumn* const> columns = {}, bool has_prefix_info = true);
 
-  // Describes `step`. A decode step may be padded to `padded_reqs` requests (0: no padding). Pad requests
-  // have request row 0, length 1, one token that is not stored, and logits that are ignored. Only a decode
-  // step without padding has shared keys.
-  void build(const ExecutorBatch& step, Stream& stream, int padded_reqs = 0);
+  // Describes `step`, padded to `size` if that has requests: decode steps, and steps with drafts in which
+  // every token has logits. Pad requests have request row 0, length 1, one token that is not stored, and
+  // logits that are ignored. Further pad tokens follow the last request. Only a decode step without padding
+  // has shared keys.
+  void build(const ExecutorBatch& step, Stream& stream, const StepSize& size = {});
 
   const ForwardBatch& batch() const { return batch_; }
   // Overrides batch().max_seqlen_kv for steps that consist of padding and represent other lengths (graphs).
@@ -59,8 +61,10 @@ class StepArrays {
 
   void add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request, Counts& counts);
   void add_padding(const Arrays& arrays, int request_idx, Counts& counts);
+  // Adds a token that is not stored, with a row of logits.
+  void add_pad_token(const Arrays& arrays, Counts& counts);
   void add_shared(const Arrays& arrays, const ExecutorBatch& step);
-  void set_num_drafts(const ExecutorBatch& step);
+  void set_num_drafts(const ExecutorBatch& step, int padded_reqs);
   void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
                    const Counts& counts);
 

@@ -1,4 +1,4 @@
-// Decode steps replayed from CUDA graphs match eager steps.
+// Decode steps and steps with drafts that are replayed from CUDA graphs match eager steps.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -21,7 +21,7 @@ using testing::ElementsAre;
 class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>> {
  protected:
   static constexpr Device kGpu{DeviceType::kCuda, 0};
-  static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6;
+  static constexpr int kContextLen = 3072, kPageSize = 16, kMaxReqs = 6, kMaxVerified = 8;
 
   struct ExecutorAndRunner {
     ExecutorAndRunner(const ExecutorConfig& config, const ReqToTokenPool& rows) : executor(config, {rows}) {
@@ -42,15 +42,19 @@ class ReplayOnGpu : public testing::TestWithParam<std::tuple<const char*, DType>
     config.placement = {.device = kGpu, .dtype = dtype};
     const BackendEntry* const entry = find_backend(backend_table(), backend);
     config.resolution = {.prefill = entry, .decode = entry, .page_size = kPageSize};
-    config.backend = {
-        .device = kGpu,
-        .model = config.model.geometry(dtype, dtype),
-        .limits = {.max_reqs = kMaxReqs, .max_tokens = 512, .max_kv_tokens = kMaxReqs * kContextLen},
-        .page_size = kPageSize};
+    config.backend = {.device = kGpu,
+                      .model = config.model.geometry(dtype, dtype),
+                      .limits = {.max_reqs = kMaxReqs,
+                                 .max_tokens = 512,
+                                 .max_kv_tokens = kMaxReqs * kContextLen,
+                                 .max_draft_tokens = kMaxReqs * (kMaxVerified - 1),
+                                 .max_draft_reqs = kMaxReqs},
+                      .page_size = kPageSize};
     config.backend.model.max_context_len = kContextLen;
     config.storage = make_cache_storage_config(config.model.caches(), kPageSize, dtype, kGpu);
     config.storage.num_pages = kMaxReqs * kContextLen / kPageSize + 1;
     config.decode_sizes = {1, 2, 4, kMaxReqs};
+    config.verify_sizes = verify_graph_sizes(config.decode_sizes, kMaxReqs, kMaxVerified, 512);
     rows_ = std::make_unique<ReqToTokenPool>(kMaxReqs, kContextLen);
     for (std::optional<ExecutorAndRunner>* one : {&replaying_, &launching_}) {
       one->emplace(config, *rows_);
@@ -118,10 +122,12 @@ TEST_P(ReplayOnGpu, ReportsEachSizeBeforeRecordingLargestFirst) {
   for (const GraphProgressInfo& graphs : progress_) {
     sizes.push_back(graphs.batch_size);
     num_done.push_back(graphs.num_done);
-    EXPECT_EQ(graphs.num_sizes, 4);
+    EXPECT_EQ(graphs.num_sizes, 16);
   }
-  EXPECT_THAT(sizes, ElementsAre(kMaxReqs, 4, 2, 1, 1));
-  EXPECT_THAT(num_done, ElementsAre(0, 1, 2, 3, 4));
+  // 2, 4 and 8 tokens per request, then decode steps.
+  EXPECT_THAT(sizes,
+              ElementsAre(kMaxReqs, kMaxReqs, kMaxReqs, 4, 4, 4, 2, 2, 2, 1, 1, 1, kMaxReqs, 4, 2, 1, 1));
+  for (int i = 0; i < std::ssize(num_done); ++i) EXPECT_EQ(num_done[static_cast<size_t>(i)], i);
 }
 
 // Lengths below and above the threshold between the graphs for short and long requests.
@@ -146,6 +152,49 @@ TEST_P(ReplayOnGpu, MatchesTheBitsOfEagerStepsForAllLengths) {
     const View<const int32_t> launched = launching_->runner->run(step);
     EXPECT_EQ(replayed_tokens, std::vector<int32_t>(launched.begin(), launched.end()));
     EXPECT_EQ(replayed_bits, bits_of(launching_->runner->logits()));
+  }
+}
+
+// Requests with different numbers of drafts, and some without, in padded steps.
+TEST_P(ReplayOnGpu, MatchesTheBitsOfEagerStepsWithDrafts) {
+  struct Part {
+    int length, num_draft;
+  };
+  for (const std::vector<Part>& parts :
+       std::vector<std::vector<Part>>{{{1, 1}},
+                                      {{40, 7}},
+                                      {{40, 4}},
+                                      {{2046, 2}},
+                                      {{2047, 1}},
+                                      {{3000, 5}},
+                                      {{17, 0}, {3000, 3}},
+                                      {{17, 7}, {900, 7}},
+                                      {{2048, 1}, {1, 0}, {64, 6}},
+                                      {{1, 1}, {2, 2}, {3, 3}, {4, 4}},
+                                      {{5, 0}, {2040, 7}, {65, 0}, {1, 0}, {9, 0}},
+                                      {{1, 7}, {1, 7}, {1, 7}, {1, 7}, {1, 7}, {1, 7}}}) {
+    SCOPED_TRACE(testing::Message() << parts.size() << " requests, the first of " << parts[0].length
+                                    << " and " << parts[0].num_draft << " drafts");
+    std::vector<int> lengths;
+    for (const Part& part : parts) lengths.push_back(part.length);
+    ScheduledStep step = make_step(lengths);
+    step.mode = ForwardMode::kTargetVerify;
+    for (size_t i = 0; i < parts.size(); ++i) {
+      ScheduledRequest& request = step.requests[i];
+      request.num_draft = parts[i].num_draft;
+      request.num_new += parts[i].num_draft;
+      step.num_tokens += parts[i].num_draft;
+      request.request->draft.tokens.clear();
+      for (int t = 0; t < parts[i].num_draft; ++t)
+        request.request->draft.tokens.push_back(100 + 13 * t + static_cast<int32_t>(i));
+    }
+    const View<const int32_t> replayed = replaying_->runner->run(step);
+    const std::vector<int32_t> replayed_tokens(replayed.begin(), replayed.end());
+    const std::vector<uint32_t> replayed_bits = bits_of(replaying_->runner->logits());
+    const View<const int32_t> launched = launching_->runner->run(step);
+    EXPECT_EQ(replayed_tokens, std::vector<int32_t>(launched.begin(), launched.end()));
+    EXPECT_EQ(replayed_bits, bits_of(launching_->runner->logits()));
+    EXPECT_EQ(std::ssize(replayed_tokens), step.num_tokens);
   }
 }
 

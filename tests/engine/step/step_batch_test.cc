@@ -20,7 +20,10 @@ class StepInputs {
   StepInputs(const BatchLimits& limits, const ReqToTokenPool& rows, std::span<StepColumn* const> columns = {})
       : batch_(limits), arrays_(limits, rows, rows.table(), columns) {}
   void build(const ScheduledStep& step, Stream& stream, int padded_reqs = 0) {
-    arrays_.build(batch_.build(step), stream, padded_reqs);
+    build(step, stream, StepSize::decode(padded_reqs));
+  }
+  void build(const ScheduledStep& step, Stream& stream, const StepSize& size) {
+    arrays_.build(batch_.build(step), stream, size);
   }
   const ForwardBatch& batch() const { return arrays_.batch(); }
   const ModelInput& model_input() const { return arrays_.model_input(); }
@@ -215,6 +218,45 @@ TEST(StepBatch, PaddingHasOneTokenPerRequest) {
   EXPECT_EQ(inputs.batch().max_seqlen_q, 1);
   EXPECT_EQ(inputs.batch().max_seqlen_kv, 1);
   EXPECT_THAT(inputs.batch().cu_seqlen_q, ElementsAre(0, 1, 2, 3));
+}
+
+// A request with drafts and one without, padded to 4 requests and 8 tokens: two pad requests of one token,
+// and two pad tokens after the last request. Rows of logits of the step's own tokens come first.
+TEST(StepBatch, PadsAStepWithDrafts) {
+  const BatchLimits limits{
+      .max_reqs = 4, .max_tokens = 16, .max_kv_tokens = 64, .max_draft_tokens = 12, .max_draft_reqs = 4};
+  ReqToTokenPool rows(4, 8);
+  Request drafted, other;
+  int first_slot = 8;
+  for (Request* request : {&drafted, &other}) {
+    request->tokens = {10, 11, 12};
+    request->num_prompt = 2;
+    request->num_computed = 2;
+    request->row = *rows.allocate();
+    std::vector<TokenSlot> slots;
+    for (int i = 0; i < 8; ++i) slots.emplace_back(first_slot++);
+    rows.write(request->row, 0, slots);
+  }
+  drafted.draft.tokens = {20, 21};
+  StepInputs inputs(limits, rows);
+  Stream stream;
+  inputs.build({.requests = {{.request = &drafted, .num_new = 3, .num_draft = 2}, {&other, 1}},
+                .num_tokens = 4,
+                .mode = ForwardMode::kTargetVerify},
+               stream, StepSize{.num_reqs = 4, .num_tokens = 8, .max_seqlen_q = 5});
+  const ForwardBatch& batch = inputs.batch();
+  EXPECT_EQ(batch.num_reqs, 4);
+  EXPECT_EQ(batch.num_tokens, 8);
+  EXPECT_EQ(batch.max_seqlen_q, 5);
+  EXPECT_THAT(batch.seqlen_kv, ElementsAre(5, 3, 1, 1));
+  EXPECT_THAT(batch.cu_seqlen_q, ElementsAre(0, 3, 4, 5, 6));
+  EXPECT_THAT(batch.positions, ElementsAre(2, 3, 4, 2, 0, 0, 0, 0));
+  EXPECT_THAT(batch.out_slots, ElementsAre(TokenSlot(10), TokenSlot(11), TokenSlot(12), TokenSlot(18),
+                                           kNoSlot, kNoSlot, kNoSlot, kNoSlot));
+  EXPECT_THAT(inputs.model_input().token_ids, ElementsAre(12, 20, 21, 12, 0, 0, 0, 0));
+  EXPECT_THAT(inputs.model_input().logit_rows, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0, 0, 0, 1));
+  EXPECT_EQ(inputs.rules().size(), 8u);
 }
 
 TEST(StepBatch, RejectsAStepWithAWrongNumberOfTokens) {

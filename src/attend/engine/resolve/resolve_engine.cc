@@ -387,6 +387,10 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
   std::vector<int> decode_sizes;
   if (config.on_gpu() && !config.pooling)
     decode_sizes = choose_decode_sizes(config, info.limits, num_pages - 1);
+  std::vector<StepSize> verify_sizes;
+  if (info.speculation.algorithm)
+    verify_sizes = verify_graph_sizes(decode_sizes, info.limits.max_draft_reqs,
+                                      info.speculation.num_draft_tokens, info.limits.max_tokens);
 
   ResolvedEngine resolved{.info = std::move(info), .executors = {}, .num_pages = num_pages};
   for (ResolvedExecutor& executor : executors) {
@@ -394,6 +398,8 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
     // A draft model decodes only requests with drafts.
     if (executor.is_draft)
       limit_graph_sizes(executor.config.decode_sizes, resolved.info.limits.max_draft_reqs);
+    else if (!executor.config.model.has_states())
+      executor.config.verify_sizes = verify_sizes;
     resolved.info.executors.push_back(std::move(executor.info));
     resolved.executors.push_back(std::move(executor.config));
   }
