@@ -635,6 +635,14 @@ TEST(SpeculativeOptions, RejectUnknownAlgorithmsAndInvalidSizes) {
               HasSubstr("speculative_ngram_min_match_window_size 0: at least 1"));
 }
 
+TEST(SpeculativeOptions, SuffixDraftsAndTheirMatchesFitTheDepthOfATree) {
+  EXPECT_EQ(longest_draft({}), 12);
+  EXPECT_EQ(longest_draft({.max_tree_depth = 2}), 1);
+  EXPECT_EQ(longest_draft({.max_tree_depth = 24, .max_spec_factor = 0.5}), 8);
+  EXPECT_EQ(longest_draft({.max_tree_depth = 24, .max_spec_factor = 3.0}), 18);
+  EXPECT_EQ(longest_draft({.max_tree_depth = 256, .max_spec_factor = 64.0}), 252);
+}
+
 TEST(SpeculativeOptions, RejectABackendThatCannotVerifyDrafts) {
   EngineConfig config;
   config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/deepseek-v2-lite";

@@ -161,7 +161,7 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
              "STANDALONE: candidates per drafted token; only 1 is supported", kPositive);
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
              "tokens verified per request and step, including the last generated one; default: 12, "
-             "SUFFIX's depth, or the number of STANDALONE's steps and 1",
+             "what SUFFIX's longest draft needs, or the number of STANDALONE's steps and 1",
              Range<int>{.lowest = 2, .highest = 64});
   add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
              numbers.ngram_max_match_window_size, "NGRAM: maximum number of last tokens to match", kPositive);

@@ -42,8 +42,8 @@ constexpr double kMaxLiveStatesShare = 0.125;
 // Default share of the free memory for the KV pool.
 constexpr double kPoolMemoryShare = 0.5;
 
-// Default number; of suffix decoding, a limit of the default, which is the depth of its tree.
-constexpr int kDefaultDraftTokens = 12, kMaxDefaultSuffixTokens = 64;
+// Default number, except for suffix decoding, and the largest number.
+constexpr int kDefaultDraftTokens = 12, kMaxDraftTokens = 64;
 // With more requests, a device is saturated without drafts. The CPU value is measured in
 // docs/speculative-decoding.md; the GPU value follows published figures.
 constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
@@ -68,7 +68,7 @@ SpeculativeOptions choose_speculation(const EngineConfig& config, const ModelSpe
   }
   if (options.num_draft_tokens == 0)
     options.num_draft_tokens = options.algorithm == SpeculativeAlgorithm::kSuffix
-                                   ? std::min(options.suffix.max_tree_depth, kMaxDefaultSuffixTokens)
+                                   ? std::clamp(1 + longest_draft(options.suffix), 2, kMaxDraftTokens)
                                    : kDefaultDraftTokens;
   if (options.disable_by_batch_size == 0)
     options.disable_by_batch_size = config.on_gpu() ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;

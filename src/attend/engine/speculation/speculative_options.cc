@@ -33,6 +33,14 @@ bool has_draft_model(SpeculativeAlgorithm algorithm) {
   return algorithm == SpeculativeAlgorithm::kStandalone;
 }
 
+int longest_draft(const SuffixOptions& options) {
+  int longest = 0;
+  for (int num_matched = 1; num_matched < options.max_tree_depth; ++num_matched)
+    longest = std::max(longest, std::min(options.max_tree_depth - num_matched,
+                                         static_cast<int>(options.max_spec_factor * num_matched)));
+  return longest;
+}
+
 void check(const SpeculativeOptions& options) {
   require(options.num_draft_tokens == 0 || (options.num_draft_tokens >= 2 && options.num_draft_tokens <= 64),
           "speculative_num_draft_tokens ", options.num_draft_tokens,

@@ -34,10 +34,13 @@ struct SuffixOptions {
   double min_token_prob = 0.1;       // a draft ends before its estimated probability is lower
 };
 
+// Returns the length of the longest draft: it and its match have at most max_tree_depth tokens.
+int longest_draft(const SuffixOptions& options);
+
 struct SpeculativeOptions {
   std::optional<SpeculativeAlgorithm> algorithm = {};  // none: no speculation
-  // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12, the depth of
-  // kSuffix's trees, at most 64, or num_steps + 1 with a draft model.
+  // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12; with kSuffix
+  // what its longest draft needs, at most 64; with a draft model num_steps + 1.
   int num_draft_tokens = 0;
   // Draft models: model directory or GGUF file; its attention backend (empty: chosen by the resolver); the
   // number of tokens that it predicts per step and request, 1 to 63 (0: by the target's architecture, as
