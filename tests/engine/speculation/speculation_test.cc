@@ -80,7 +80,7 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
       add(run.answers[{output.id, output.index}], output);
       if (listener) listener(output);
     };
-    for (const GenerationRequest& request : requests) engine.submit(request);
+    for (const GenerationRequest& request : requests) engine.submit(with_own_mask(request));
     for (int step = 0;; ++step) {
       bool worked = true;
       try {
@@ -96,6 +96,12 @@ class SpeculativeDecoding : public testing::TestWithParam<DeviceType> {
     run.stats = engine.stats();
     run.num_preemptions = engine.num_preemptions();
     return run;
+  }
+
+  // Masks have a state, so each submission has its own.
+  static GenerationRequest with_own_mask(GenerationRequest request) {
+    if (request.mask) request.mask = request.mask->fork();
+    return request;
   }
 
   static void add(SpeculativeAnswer& answer, const RequestOutput& output) {
@@ -505,19 +511,20 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithSuffixDecoding) {
   EXPECT_EQ(engine.info().speculation.num_draft_tokens, 9);
 }
 
-// With random submissions, aborts and preemptions, requests get the tokens of a run with one request and
-// without drafts; an aborted request gets the first of them.
+// With random submissions, aborts, preemptions and masks, requests get the tokens of a run with one request
+// and without drafts; an aborted request gets the first of them.
 TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithRandomSubmissionsAbortsAndPreemptions) {
   config_.chunked_prefill_size = 16;
   config_.max_running_requests = 5;
   config_.schedule.conservativeness = 0.0;
   int64_t num_preemptions = 0;
   int num_aborted = 0, num_whole = 0;
-  for (unsigned seed = 1; seed <= 6; ++seed) {
+  for (unsigned seed = 1; seed <= 10; ++seed) {
     SCOPED_TRACE(seed);
     std::mt19937 random(seed);
     const auto below = [&](int bound) { return static_cast<int>(random() % static_cast<unsigned>(bound)); };
     config_.backend_options.page_size = 1 << below(4);
+    options_.algorithm = seed % 2 == 0 ? SpeculativeAlgorithm::kNgram : SpeculativeAlgorithm::kSuffix;
     std::vector<GenerationRequest> requests;
     for (int i = 0; i < 14; ++i) {
       // Some prompts share a prefix.
@@ -527,6 +534,7 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithRandomSubmissionsAbortsAndP
       params.seed = random();
       if (below(3) == 0) params.stop_token_ids = {2 + below(126), 2 + below(126), 2 + below(126)};
       if (below(4) == 0) params.frequency_penalty = 0.05f;
+      if (below(3) == 0) requests.back().mask = std::make_shared<DraftedMask>(128, 1000);
     }
     config_.max_total_tokens = 0;
     std::map<AnswerKey, SpeculativeAnswer> single;
@@ -540,7 +548,7 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithRandomSubmissionsAbortsAndP
           for (;
                next < requests.size() && (below(3) == 0 || engine.num_running() + engine.num_waiting() == 0);
                ++next)
-            engine.submit(requests[next]);
+            engine.submit(with_own_mask(requests[next]));
         });
     ASSERT_EQ(drafted.answers.size(), requests.size());
     num_preemptions += drafted.num_preemptions;
