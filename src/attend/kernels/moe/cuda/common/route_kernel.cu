@@ -1,9 +1,8 @@
 // MoE router: selects the best experts of each token, and their weights.
 //
 //   tile        4 tokens per CTA, one per warp
-//   warps       4, all alike: a lane has every 32nd logit and sorts them; the k best are selected one after
-//               another
-//   registers   16 logits, and 32 for the keys by which experts are ranked
+//   warps       4, all alike: a lane has every 32nd logit; the k best are selected one after another
+//   registers   16 logits, and 16 for the keys by which experts are ranked
 //   shared      none
 //   bytes       the logits once
 //   bound       latency: k rounds of a reduction over the warp, and one or two per group of experts

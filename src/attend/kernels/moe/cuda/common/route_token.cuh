@@ -9,18 +9,24 @@ namespace attend::kernels::cuda {
 
 inline constexpr int kRouteLanes = 32;
 
-// Sort key: orders by rank, then by the lower expert (or group). NaN ranks last. Never 0.
-__device__ inline uint64_t make_rank_key(float rank, int expert) {
+// Key that orders by rank. NaN ranks last. Never 0.
+__device__ inline uint32_t order_key(float rank) {
   const uint32_t bits = __float_as_uint(rank + 0.0f);  // converts -0 to 0
-  const uint32_t ordered = isnan(rank) ? 0 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
-  return static_cast<uint64_t>(ordered) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
+  return isnan(rank) ? 1 : (bits & 0x80000000u) != 0 ? ~bits : bits | 0x80000000u;
+}
+// Key that orders by order_key(), then by the lower expert (or group).
+__device__ inline uint64_t make_rank_key(uint32_t key, int expert) {
+  return static_cast<uint64_t>(key) << 32 | (0xffffffffu - static_cast<uint32_t>(expert));
+}
+__device__ inline uint64_t make_rank_key(float rank, int expert) {
+  return make_rank_key(order_key(rank), expert);
 }
 __device__ inline int key_expert(uint64_t key) {
   return static_cast<int>(0xffffffffu - static_cast<uint32_t>(key));
 }
 __device__ inline float key_rank(uint64_t key) {
   const auto ordered = static_cast<uint32_t>(key >> 32);
-  if (ordered == 0) return __int_as_float(0x7fffffff);
+  if (ordered <= 1) return __int_as_float(0x7fffffff);
   return __uint_as_float((ordered & 0x80000000u) != 0 ? ordered & 0x7fffffffu : ~ordered);
 }
 
@@ -37,22 +43,23 @@ __device__ inline float warp_sum(float value) {
 
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-// Returns the largest key below `bound` of the experts begin <= expert < end, or 0 for none.
+// Returns the largest rank key below `bound` of the experts begin <= expert < end, or 0 for none.
 template <int kPerLane>
-__device__ uint64_t warp_group_max(const uint64_t (&keys)[kPerLane], int lane, int begin, int end,
+__device__ uint64_t warp_group_max(const uint32_t (&keys)[kPerLane], int lane, int begin, int end,
                                    uint64_t bound) {
   uint64_t best = 0;
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = i * kRouteLanes + lane;
-    if (expert >= begin && expert < end && keys[i] < bound && keys[i] > best) best = keys[i];
+    const uint64_t key = make_rank_key(keys[i], expert);
+    if (expert >= begin && expert < end && key < bound && key > best) best = key;
   }
   return warp_max(best);
 }
 
 // Sets the keys of experts outside the best groups to 0. Lane g ranks group g.
 template <int kPerLane>
-__device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t (&keys)[kPerLane]) {
+__device__ void mask_other_groups(const RouteParams& params, int lane, uint32_t (&keys)[kPerLane]) {
   const int group_size = params.num_experts / params.num_groups;
   uint64_t key = 0;
   for (int group = 0; group < params.num_groups; ++group) {
@@ -75,42 +82,24 @@ __device__ void mask_other_groups(const RouteParams& params, int lane, uint64_t 
   }
 }
 
-// Batcher's odd-even merge sort, in descending order. One pass per instance: as nested loops, 16 keys were
-// not unrolled and were sorted in local memory.
-template <int kPerLane, int kMerged = 1, int kApart = 1>
-__device__ __forceinline__ void sort_keys(uint64_t (&keys)[kPerLane]) {
-  static_assert((kPerLane & (kPerLane - 1)) == 0, "sorts a power of two of keys");
-#pragma unroll
-  for (int i = 0; i + kApart < kPerLane; ++i) {
-    constexpr int kFrom = kApart % kMerged;
-    const int j = i + kApart;
-    if (i < kFrom || (i - kFrom) / kApart % 2 != 0 || i / (2 * kMerged) != j / (2 * kMerged)) continue;
-    const uint64_t low = keys[i] < keys[j] ? keys[i] : keys[j];
-    keys[i] = keys[i] < keys[j] ? keys[j] : keys[i];
-    keys[j] = low;
-  }
-  if constexpr (kApart > 1)
-    sort_keys<kPerLane, kMerged, kApart / 2>(keys);
-  else if constexpr (2 * kMerged < kPerLane)
-    sort_keys<kPerLane, 2 * kMerged, 2 * kMerged>(keys);
-}
-
-// Removes the largest of the lanes' sorted first keys and returns its expert. Lanes rarely have equal ranks,
-// so one reduction is usually enough.
+// Removes the largest of the lanes' keys, with the lowest expert among equal ones, and returns its expert.
+// Sorting the keys of a lane first needs fewer instructions per round, but more code, and code that runs once
+// costs the time to load it.
 template <int kPerLane>
-__device__ __forceinline__ int pop_largest(uint64_t (&keys)[kPerLane]) {
-  const auto rank = static_cast<uint32_t>(keys[0] >> 32), rest = static_cast<uint32_t>(keys[0]);
-  bool largest = rank == __reduce_max_sync(0xffffffffu, rank);
-  uint32_t lanes = __ballot_sync(0xffffffffu, largest);
-  if (__popc(lanes) > 1) {
-    const uint32_t last = __reduce_max_sync(0xffffffffu, largest ? rest : 0);
-    largest = largest && rest == last;
-    lanes = __ballot_sync(0xffffffffu, largest);
-  }
-  const int expert = __shfl_sync(0xffffffffu, key_expert(keys[0]), __ffs(static_cast<int>(lanes)) - 1);
+__device__ __forceinline__ int pop_largest(uint32_t (&keys)[kPerLane], int lane) {
+  uint32_t own = 0;
+#pragma unroll
+  for (int i = 0; i < kPerLane; ++i) own = max(own, keys[i]);
+  const uint32_t largest = __reduce_max_sync(0xffffffffu, own);
+  int first = kPerLane;
+#pragma unroll
+  for (int i = kPerLane - 1; i >= 0; --i)
+    if (keys[i] == largest) first = i;
+  const auto expert =
+      static_cast<int>(__reduce_min_sync(0xffffffffu, static_cast<uint32_t>(first * kRouteLanes + lane)));
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i)
-    if (largest) keys[i] = i + 1 < kPerLane ? keys[i + 1] : 0;
+    if (i * kRouteLanes + lane == expert) keys[i] = 0;
   return expert;
 }
 
@@ -119,7 +108,7 @@ __device__ __forceinline__ int pop_largest(uint64_t (&keys)[kPerLane]) {
 template <int kPerLane>
 __device__ void route_token(const RouteParams& params, const float* logits, int64_t token, int lane) {
   float own[kPerLane];
-  uint64_t keys[kPerLane];
+  uint32_t keys[kPerLane];
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = i * kRouteLanes + lane;
@@ -130,13 +119,13 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
       rank = sigmoid(rank) + (params.correction == nullptr ? 0.0f : params.correction[expert]);
     if (params.spread != 0)
       rank = spread_rank(params.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(expert));
-    keys[i] = given ? make_rank_key(rank, expert) : 0;
+    keys[i] = given ? order_key(rank) : 0;
   }
   if (params.top_groups < params.num_groups) mask_other_groups(params, lane, keys);
-  sort_keys(keys);
   int chosen = 0;  // expert with the lane's rank among the token's experts
+#pragma unroll 1
   for (int rank = 0; rank < params.top_k; ++rank) {
-    const int expert = pop_largest(keys);
+    const int expert = pop_largest(keys, lane);
     if (lane == rank) chosen = expert;
   }
   const bool has_choice = lane < params.top_k;

@@ -30,7 +30,6 @@ bool norm_route(const NormRouteArgs& args, Stream& stream) {
                                .bias = device_vector(args.router.bias),
                                .normalized = args.normalized.data,
                                .norm_is_f32 = args.norm.dtype == DType::kF32,
-                               .sets = norm_route_sets(num_experts),
                                .norm_eps = args.norm_eps,
                                .in_features = static_cast<int32_t>(in_features),
                                .route = route_params({.logits = {},

@@ -11,6 +11,8 @@
 //   bound       latency: replaces four launches
 #pragma once
 
+#include <atomic>
+
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/common/cuda/element_group.cuh"
 #include "attend/kernels/common/cuda/launch.cuh"
@@ -25,6 +27,7 @@
 
 namespace attend::kernels::cuda::sm90 {
 
+inline constexpr int kMaxNormRouteSharedBytes = 227 << 10;
 inline constexpr int kMaxNormRouteBlocks =
     kMaxNormRouteInputs / kNormRouteInputs / kNormRouteWarps;  // K-blocks per warp
 
@@ -57,10 +60,10 @@ class NormRouteCta {
   __device__ __forceinline__ void run() {
     ptx::cluster_arrive_relaxed();
     Held router;
-    load_router(0, router);
+    load_router(0, router[0]);
     const NormShare share(num_tokens_);
     // Data that no kernel writes is loaded before the wait.
-    FirstWeights first;
+    FirstGroup first;
     if (share.first_group() < num_groups()) {
       first.norm = norm_weights(share.first_group());
       if (computes_gate_) first.gate = gate_weights(share.first_group());
@@ -70,10 +73,17 @@ class NormRouteCta {
     prefetch_router(kHeldSets);
     ptx::griddepcontrol_wait();
     ptx::launch_dependents();
+    // x would wait for router weights that are loaded before it.
+    if (share.token < num_tokens_ && share.first_group() < num_groups())
+      first.x = token_x(share.token)[share.first_group()];
+#pragma unroll
+    for (int set = 1; set < kHeldSets; ++set) load_router(set, router[set]);
     normalize(share, first);
 #pragma unroll
     for (int set = 0; set < kSets; set += kHeldSets) {
-      if (set > 0) load_router(set, router);
+      if (set > 0)
+#pragma unroll
+        for (int i = 0; i < kHeldSets; ++i) load_router(set + i, router[i]);
       multiply(set, router);
     }
     __syncthreads();
@@ -85,10 +95,17 @@ class NormRouteCta {
     ptx::cluster_arrive();
     ptx::cluster_wait();
     if (rank_ != 0) return;
-    constexpr int kMaxPerLane = kMaxNormRouteCluster * kExperts / kRouteLanes;
-    if (const int token = warp(); token < num_tokens_)
-      route_token<kMaxPerLane>(params_.route, logits_ + token * params_.route.num_experts,
-                               first_token_ + token, lane());
+    constexpr int kFew = 4, kMostExperts = kMaxSingleNormRouteCluster * kExperts;
+    constexpr int kMaxPerLane =
+        (kMostExperts < static_cast<int>(kMaxExperts) ? kMostExperts : static_cast<int>(kMaxExperts)) /
+        kRouteLanes;
+    const int token = warp();
+    if (token >= num_tokens_) return;
+    const float* const logits = logits_ + token * params_.route.num_experts;
+    if (params_.route.num_experts <= kFew * kRouteLanes)
+      route_token<kFew>(params_.route, logits, first_token_ + token, lane());
+    else
+      route_token<kMaxPerLane>(params_.route, logits, first_token_ + token, lane());
   }
 
  private:
@@ -100,20 +117,17 @@ class NormRouteCta {
     const int64_t expert = rank_ * kExperts + set * kNormRouteExperts + lane() / 4;
     return static_cast<const T*>(params_.router) + expert * params_.in_features + lane() % 4 * 8;
   }
-  // Loads K-blocks warp, warp + kWarps, ...: 16 bytes of experts lane / 4 and lane / 4 + 8 of each set.
-  __device__ __forceinline__ void load_router(int first_set, Held& router) const {
+  // Loads K-blocks warp, warp + kWarps, ...: 16 bytes of experts lane / 4 and lane / 4 + 8 of a set.
+  __device__ __forceinline__ void load_router(int set, uint4 (&router)[kMaxBlocks][2]) const {
+    const T* const from = router_row(set);
 #pragma unroll
-    for (int set = 0; set < kHeldSets; ++set) {
-      const T* const from = router_row(first_set + set);
+    for (int i = 0; i < kMaxBlocks; ++i) {
+      const int block = warp() + i * kWarps;
+      if (block >= num_blocks_) break;
 #pragma unroll
-      for (int i = 0; i < kMaxBlocks; ++i) {
-        const int block = warp() + i * kWarps;
-        if (block >= num_blocks_) break;
-#pragma unroll
-        for (int half = 0; half < 2; ++half)
-          router[set][i][half] = __ldg(reinterpret_cast<const uint4*>(
-              from + half * 8 * int64_t{params_.in_features} + block * kNormRouteInputs));
-      }
+      for (int half = 0; half < 2; ++half)
+        router[i][half] = __ldg(reinterpret_cast<const uint4*>(
+            from + half * 8 * int64_t{params_.in_features} + block * kNormRouteInputs));
     }
   }
   // Prefetches sets that are not held in registers yet.
@@ -159,21 +173,24 @@ class NormRouteCta {
   __device__ __forceinline__ uint4 gate_weights(int g) const {
     return __ldg(static_cast<const uint4*>(params_.shared_gate) + g);
   }
-  // Weights of a thread's first group.
-  struct FirstWeights {
+  // Weights and x of a thread's first group.
+  struct FirstGroup {
     NormBits norm;
-    uint4 gate = {};
+    uint4 gate = {}, x = {};
   };
+  __device__ __forceinline__ const uint4* token_x(int token) const {
+    return static_cast<const uint4*>(params_.x) + int64_t{first_token_ + token} * num_groups();
+  }
 
-  __device__ __forceinline__ void normalize(const NormShare& share, const FirstWeights& first) const {
+  __device__ __forceinline__ void normalize(const NormShare& share, const FirstGroup& first) const {
     const int token = share.token;
     const int64_t token_first_group = int64_t{first_token_ + token} * num_groups();
-    const auto* const x = static_cast<const uint4*>(params_.x) + token_first_group;
+    const uint4* const x = token_x(token);
     if (token < num_tokens_) {
       float sum = 0.0f;
 #pragma unroll 4
       for (int g = share.first_group(); g < num_groups(); g += share.step()) {
-        const uint4 bits = x[g];
+        const uint4 bits = g == share.first_group() ? first.x : x[g];
         float group[kGroupElements];
         convert_16_bit_group<T>(bits, group);
 #pragma unroll
@@ -290,29 +307,72 @@ __global__ void __launch_bounds__(32 * kNormRouteWarps, 1)
   NormRouteCta<T, kSets, kMaxBlocks>(params, shared).run();
 }
 
+// Returns true if the current device can run a cluster of kMaxSingleNormRouteCluster CTAs of kKernel. The
+// driver is called once per device.
+template <auto kKernel>
+bool runs_large_clusters() {
+  static std::atomic<uint64_t> asked{0}, allowed{0};  // one bit for each of the first 64 devices
+  int device = 0;
+  attend::cuda::check(cudaGetDevice(&device), "norm_route: cluster");
+  if (device >= 64) return false;
+  const uint64_t bit = uint64_t{1} << device;
+  if ((asked & bit) == 0) {
+    attend::cuda::check(cudaFuncSetAttribute(kKernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1),
+                        "norm_route: cluster");
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {.x = kMaxSingleNormRouteCluster, .y = 1, .z = 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(kMaxSingleNormRouteCluster);
+    config.blockDim = dim3(32 * kNormRouteWarps);
+    config.dynamicSmemBytes = kMaxNormRouteSharedBytes;
+    config.attrs = &cluster;
+    config.numAttrs = 1;
+    int num_clusters = 0;
+    if (cudaOccupancyMaxActiveClusters(&num_clusters, kKernel, &config) == cudaSuccess && num_clusters > 0)
+      allowed |= bit;
+    else
+      cudaGetLastError();  // clears the error
+    asked |= bit;
+  }
+  return (allowed & bit) != 0;
+}
+
+// Returns false without a launch if the device cannot run the cluster.
 template <class T, int kSets, int kMaxBlocks>
-void launch_norm_route_instance(const NormRouteParams& params, void* stream) {
+bool launch_norm_route_instance(const NormRouteParams& params, void* stream) {
   constexpr auto kKernel = norm_route_kernel<T, kSets, kMaxBlocks>;
-  constexpr int kMaxSharedBytes = 227 << 10;
-  allow_shared_memory<kKernel>(kMaxSharedBytes, "norm_route: shared memory");
+  allow_shared_memory<kKernel>(kMaxNormRouteSharedBytes, "norm_route: shared memory");
   const int cluster_size = params.route.num_experts / (kSets * kNormRouteExperts);
+  if (cluster_size > kMaxNormRouteCluster && !runs_large_clusters<kKernel>()) return false;
   const int num_clusters = (params.route.num_tokens + kNormRouteTokens - 1) / kNormRouteTokens;
   launch_dependent<NormRouteParams>(
       kKernel, dim3(static_cast<unsigned>(num_clusters * cluster_size)), 32 * kNormRouteWarps,
       static_cast<size_t>(norm_route_shared_bytes(params.in_features, params.route.num_experts)), stream,
       params, "norm_route", cluster_size);
+  return true;
+}
+
+template <class T>
+bool launch_norm_route_sets(const NormRouteParams& params, int sets, void* stream) {
+  constexpr int kAll = kMaxNormRouteBlocks, kHalf = kAll / 2;
+  const bool half = params.in_features <= kHalf * kNormRouteInputs * kNormRouteWarps;
+  if (sets == 1) return launch_norm_route_instance<T, 1, kAll>(params, stream);
+  if (sets == 2)
+    return half ? launch_norm_route_instance<T, 2, kHalf>(params, stream)
+                : launch_norm_route_instance<T, 2, kAll>(params, stream);
+  return half ? launch_norm_route_instance<T, 4, kHalf>(params, stream)
+              : launch_norm_route_instance<T, 4, kAll>(params, stream);
 }
 
 template <class T>
 void launch_norm_route(const NormRouteParams& params, void* stream) {
-  constexpr int kAll = kMaxNormRouteBlocks, kHalf = kAll / 2;
-  const bool half = params.in_features <= kHalf * kNormRouteInputs * kNormRouteWarps;
-  if (params.sets == 1) return launch_norm_route_instance<T, 1, kAll>(params, stream);
-  if (params.sets == 2)
-    return half ? launch_norm_route_instance<T, 2, kHalf>(params, stream)
-                : launch_norm_route_instance<T, 2, kAll>(params, stream);
-  half ? launch_norm_route_instance<T, 4, kHalf>(params, stream)
-       : launch_norm_route_instance<T, 4, kAll>(params, stream);
+  const int num_experts = params.route.num_experts, sets = norm_route_sets(num_experts);
+  const int fewest = norm_route_sets(num_experts, kMaxSingleNormRouteCluster);
+  if (params.route.num_tokens <= kNormRouteTokens && fewest < sets &&
+      launch_norm_route_sets<T>(params, fewest, stream))
+    return;
+  launch_norm_route_sets<T>(params, sets, stream);
 }
 
 }  // namespace attend::kernels::cuda::sm90
