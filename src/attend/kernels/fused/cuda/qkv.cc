@@ -16,7 +16,7 @@ namespace {
 bool is_quantized(const LinearArgs& args) { return args.weight.format != WeightFormat::kPlain; }
 
 // Returns true if the product, including the norm, is one launch of a skinny GEMM. Kernels exist for bf16 and
-// the shared memory of Hopper.
+// the shared memory of Hopper. Norms with float32 weights have not been tested in them.
 bool supports_product(const LinearArgs& args, const Stream& stream) {
   if (sm80::max_skinny_rows(gpu_facts(stream.device).shared_bytes) != sm80::kMaxRowsWithRoom ||
       args.x.shape[0] > kMaxQkvRows || args.x.dtype != DType::kBF16 ||
@@ -28,7 +28,8 @@ bool supports_product(const LinearArgs& args, const Stream& stream) {
   const bool is_skinny = is_quantized(args)
                              ? row.kernel == GemmKernel::kSkinnyQuantized
                              : row.kernel == GemmKernel::kSkinny || row.kernel == GemmKernel::kGemv;
-  return is_skinny && (problem.norm == GemmNorm::kNone || row.norms(problem));
+  return is_skinny &&
+         (problem.norm == GemmNorm::kNone || (problem.norm_dtype == problem.dtype && row.norms(problem)));
 }
 
 KernelChoice make_choice(const LinearArgs& product, const NormRopeArgs& rope) {

@@ -4,7 +4,7 @@
 //
 //   tile        1 token x 1 head per warp; lane l has pairs l, l + 32, ...
 //   warps       4, all alike
-//   registers   78
+//   registers   78, or 68 with at most 64 rotated elements
 //   shared      none
 //   bytes       q, k and v read and written once
 //   bound       memory; latency if tokens are few
@@ -18,7 +18,7 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxPairs = kMaxRopeHalf / 32;  // per lane
+constexpr int kMaxPairs = kMaxRopeHalf / 32;  // per lane: the instances are for this number and for one
 // Elements of a lane that are not rotated and are loaded together: heads of 256 with 64 rotated elements
 // have 6.
 constexpr int kKeptRest = 8;
@@ -34,30 +34,31 @@ __device__ int pair_second(int i, int half) {
 }
 
 // First and second elements of a lane's pairs: pairs lane, lane + 32, ...
+template <int kPairs>
 struct Halves {
-  float first[kMaxPairs] = {}, second[kMaxPairs] = {};
+  float first[kPairs] = {}, second[kPairs] = {};
 };
 
 // Issues all loads before the first value is used.
-template <bool kInterleaved, class T>
-__device__ void load_as(const T* from, int half, int lane, Halves& halves) {
-  T first[kMaxPairs] = {}, second[kMaxPairs] = {};
+template <bool kInterleaved, int kPairs, class T>
+__device__ void load_as(const T* from, int half, int lane, Halves<kPairs>& halves) {
+  T first[kPairs] = {}, second[kPairs] = {};
 #pragma unroll
-  for (int j = 0; j < kMaxPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     const int i = lane + 32 * j;
     if (i >= half) break;
     first[j] = from[pair_first<kInterleaved>(i)];
     second[j] = from[pair_second<kInterleaved>(i, half)];
   }
 #pragma unroll
-  for (int j = 0; j < kMaxPairs; ++j) {
+  for (int j = 0; j < kPairs; ++j) {
     halves.first[j] = static_cast<float>(first[j]);
     halves.second[j] = static_cast<float>(second[j]);
   }
 }
-template <bool kInterleaved>
-__device__ Halves load_halves(const void* data, int64_t begin, Element element, int half, int lane) {
-  Halves halves;
+template <bool kInterleaved, int kPairs>
+__device__ Halves<kPairs> load_halves(const void* data, int64_t begin, Element element, int half, int lane) {
+  Halves<kPairs> halves;
   if (element == Element::kBF16)
     load_as<kInterleaved>(static_cast<const __nv_bfloat16*>(data) + begin, half, lane, halves);
   else if (element == Element::kF16)
@@ -102,7 +103,7 @@ __device__ void store_v(const StoreParams& store, int64_t token, int head, int l
 }
 
 // Lane of the warp that normalizes and rotates one head of one token.
-template <bool kInterleaved>
+template <bool kInterleaved, int kPairs>
 class HeadLane {
  public:
   // Reads the angles of the token's position and the norm weights before the wait. Kernels of a step do not
@@ -118,14 +119,14 @@ class HeadLane {
                                                                             params.sin +
                                                                             position * params.sin_stride;
 #pragma unroll
-    for (int j = 0; j < kMaxPairs; ++j) {
+    for (int j = 0; j < kPairs; ++j) {
       const int i = lane + 32 * j;
       if (i >= params.half) break;
       cos_[j] = cos[i];
       sin_[j] = sin[i];
     }
     if (heads.norm.data != nullptr) {
-      weights_ = load_halves<kInterleaved>(heads.norm.data, 0, heads.norm.element, params.half, lane);
+      weights_ = load_halves<kInterleaved, kPairs>(heads.norm.data, 0, heads.norm.element, params.half, lane);
       load_rest(heads.norm.data, 2 * params.half, heads.norm.element, num_rest(), lane, rest_weights_);
     }
   }
@@ -134,13 +135,14 @@ class HeadLane {
   // norm_after_rope the last factor is 1, which changes no bit.
   template <class Write>
   __device__ void normalize_and_rotate(bool all, const Write& write) const {
-    Halves x = load_halves<kInterleaved>(heads_.data, begin_, heads_.element, params_.half, lane_);
+    Halves<kPairs> x =
+        load_halves<kInterleaved, kPairs>(heads_.data, begin_, heads_.element, params_.half, lane_);
     float kept[kKeptRest];
     load_rest(heads_.data, begin_ + 2 * params_.half, heads_.element, num_rest(), lane_, kept);
     const bool normalize = heads_.norm.data != nullptr;
     const float scale = normalize ? head_norm_scale(x, kept, [](float value, float) { return value; }) : 1.0f;
 #pragma unroll
-    for (int j = 0; j < kMaxPairs; ++j) {
+    for (int j = 0; j < kPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
       const float a = normalize ? x.first[j] * scale * weights_.first[j] : x.first[j];
@@ -153,7 +155,7 @@ class HeadLane {
     const auto rest = [&](float value, float weight) { return normalize ? value * scale * weight : value; };
     const float scale_after_rope = params_.norm_after_rope ? head_norm_scale(x, kept, rest) : 1.0f;
 #pragma unroll
-    for (int j = 0; j < kMaxPairs; ++j) {
+    for (int j = 0; j < kPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
       write(pair_first<kInterleaved>(i), x.first[j] * scale_after_rope);
@@ -186,10 +188,11 @@ class HeadLane {
   // Returns the norm scale of the head, from its pairs and from rest(element, norm weight) of the elements
   // that are not rotated.
   template <class Rest>
-  __device__ float head_norm_scale(const Halves& x, const float (&kept)[kKeptRest], const Rest& rest) const {
+  __device__ float head_norm_scale(const Halves<kPairs>& x, const float (&kept)[kKeptRest],
+                                   const Rest& rest) const {
     float sum = 0.0f;
 #pragma unroll
-    for (int j = 0; j < kMaxPairs; ++j) sum += pair_squares(x.first[j], x.second[j]);
+    for (int j = 0; j < kPairs; ++j) sum += pair_squares(x.first[j], x.second[j]);
     for_each_rest(kept, [&](int, float element, float weight) {
       const float value = rest(element, weight);
       sum += value * value;
@@ -201,14 +204,14 @@ class HeadLane {
   const RopeHeads& heads_;
   int64_t begin_;
   int lane_;
-  float cos_[kMaxPairs] = {}, sin_[kMaxPairs] = {};
-  Halves weights_;
+  float cos_[kPairs] = {}, sin_[kPairs] = {};
+  Halves<kPairs> weights_;
   float rest_weights_[kKeptRest] = {};
 };
 
-// One warp per token and head.
-template <bool kInterleaved>
-__global__ void __launch_bounds__(32 * kWarps)
+// One warp per token and head. `kPairs`: pairs per lane, rounded up.
+template <bool kInterleaved, int kPairs>
+__global__ void __launch_bounds__(32 * kWarps, 6)
     norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
   ptx::launch_dependents();
   const bool stores = params.store.slots != nullptr;
@@ -225,7 +228,7 @@ __global__ void __launch_bounds__(32 * kWarps)
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
   const int head_in_kind = is_q ? head : head - num_q;
-  const HeadLane<kInterleaved> head_lane(params, heads, token, head_in_kind, lane);
+  const HeadLane<kInterleaved, kPairs> head_lane(params, heads, token, head_in_kind, lane);
   ptx::griddepcontrol_wait();
   if (!is_q && stores) {
     const CacheRow cache(params.store, 0, load_slot(params.store, token), head_in_kind);
@@ -245,9 +248,11 @@ void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stre
   const int64_t num_rows = params.num_tokens * num_heads;
   if (num_rows == 0) return;
   if (!interleaved && supports_groups(params)) return launch_norm_rope_groups(params, stream);
-  launch_dependent<NormRopeParams>(interleaved ? norm_rope_kernel<true> : norm_rope_kernel<false>,
-                                   static_cast<unsigned>((num_rows + kWarps - 1) / kWarps), 32 * kWarps, 0,
-                                   stream, params, "rope");
+  const bool few = params.half <= 32;
+  const auto kernel = interleaved ? (few ? norm_rope_kernel<true, 1> : norm_rope_kernel<true, kMaxPairs>)
+                                  : (few ? norm_rope_kernel<false, 1> : norm_rope_kernel<false, kMaxPairs>);
+  launch_dependent<NormRopeParams>(kernel, static_cast<unsigned>((num_rows + kWarps - 1) / kWarps),
+                                   32 * kWarps, 0, stream, params, "rope");
 }
 
 }  // namespace attend::kernels::cuda
