@@ -8,9 +8,9 @@
 Heads with files of their own (EAGLE) are computed here in numpy; their target is the Llama draft-target. Layers for
 multi-token prediction are in their target's folder; their decoder layer is that of transformers.
 
-golden.safetensors: `tokens` [n + 2]; `target_hidden`, what the draft reads for the first n tokens; `logits` and `hidden` of
-the n rows with tokens 1 to n; `next_logits` and `next_hidden` of a further row, which has the last token and reads the
-hidden state of the row before it.
+golden.safetensors: `tokens` [n + 2]; `target_hidden`, the target's hidden states of the first n tokens; `logits` and
+`hidden` of the n rows with tokens 1 to n; `next_logits` and `next_hidden` of a further row, which has the last token and
+reads the hidden state of the row before it.
 """
 
 import argparse
@@ -305,7 +305,11 @@ def prediction_cases():
         "Ernie4_5ForCausalLM", "ernie4_5", use_bias=True, **SMALL_HEADS | {"torch_dtype": "bfloat16"}
     )
     glm = glm4_moe(
-        use_qk_norm=True, n_shared_experts=1, first_k_dense_replace=1, num_nextn_predict_layers=1, torch_dtype="bfloat16"
+        use_qk_norm=True,
+        n_shared_experts=1,
+        first_k_dense_replace=1,
+        num_nextn_predict_layers=1,
+        torch_dtype="bfloat16",
     )
     deepseek = deepseek_v3(
         q_lora_rank=16,
