@@ -93,11 +93,11 @@ _SPECULATIVE_METHODS = {
         f"suffix_decoding_{name}": f"suffix_{name}"
         for name in ("max_tree_depth", "max_cached_requests", "max_spec_factor", "min_token_prob")
     },
-    "draft_model": {"model": "draft_model_path"},
+    **{method: {"model": "draft_model_path"} for method in ("draft_model", "eagle", "eagle3", "mtp")},
 }
 }
 # Algorithms of methods with another name.
-_SPECULATIVE_ALGORITHMS = {"draft_model": "STANDALONE"}
+_SPECULATIVE_ALGORITHMS = {"draft_model": "STANDALONE", "mtp": "NEXTN"}
 
 
 def _to_speculation(config):

@@ -41,8 +41,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadInput{"--chat --model-path " + kTinyModel + "/.." + kPrompt, "no config.json"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 0", "--page-size '0'"},
         BadInput{"--model-path " + kTinyModel + kPrompt + " --page-size 3", "page_size 3"},
-        BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm EAGLE3",
-                 "speculative_algorithm EAGLE3: expected NGRAM, SUFFIX or STANDALONE"},
+        BadInput{"--model-path " + kTinyModel + kPrompt + " --speculative-algorithm DFLASH",
+                 "speculative_algorithm 'DFLASH': expected NGRAM"},
         BadInput{"--model-path " + kTinyModel + kPrompt +
                      " --speculative-algorithm NGRAM --speculative-suffix-max-spec-factor 2",
                  "--speculative-suffix-max-spec-factor: no effect with --speculative-algorithm NGRAM"},

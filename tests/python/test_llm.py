@@ -220,8 +220,8 @@ def test_speculation_does_not_change_answers(llm, options):
 
 def test_unknown_speculation_is_rejected():
     for options, message in (
-        ({"speculative_algorithm": "EAGLE"}, "speculative_algorithm EAGLE: expected NGRAM, SUFFIX or STANDALONE"),
-        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram' or 'suffix' or 'draft_model'"),
+        ({"speculative_algorithm": "DFLASH"}, "speculative_algorithm 'DFLASH': expected NGRAM"),
+        ({"speculative_config": {"method": "medusa"}}, "method 'medusa': expected 'ngram' or 'suffix' or 'draft_model' or 'eagle' or 'eagle3' or 'mtp'"),
         ({"speculative_config": {"method": "suffix", "prompt_lookup_max": 3}}, "'prompt_lookup_max': expected method"),
         ({"speculative_algorithm": "SUFFIX", "speculative_suffix_min_token_prob": 2.0}, "min_token_prob 2: 0 to 1"),
         ({"speculative_config": {"method": "ngram", "depth": 3}}, "'depth': expected method"),

@@ -47,7 +47,7 @@ void cut_to_mask(Request& request) {
 }
 
 // `draft`: executor of the draft model and its cache group, or null.
-std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int vocab_size, Executor* draft,
+std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int vocab_size, ModelExecutor* draft,
                                       DraftGroup* group) {
   if (!options.algorithm) return nullptr;
   switch (*options.algorithm) {
@@ -57,6 +57,9 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int voc
     case SpeculativeAlgorithm::kSuffix:
       return std::make_unique<SuffixDrafter>(options.suffix);
     case SpeculativeAlgorithm::kStandalone:
+    case SpeculativeAlgorithm::kEagle:
+    case SpeculativeAlgorithm::kEagle3:
+    case SpeculativeAlgorithm::kNextn:
       return std::make_unique<ModelDrafter>(*draft, *group, vocab_size, options);
   }
   return nullptr;
@@ -136,16 +139,19 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                          .interval = std::max(info_.page_size, info_.state_snapshot_interval),
                          .answer_interval = round_up(kAnswerInterval, info_.page_size)}});
   DraftGroup* draft_group = nullptr;
-  if (Executor* const draft = executors_->draft()) {
-    check_draft_vocabulary(config, {.tokenizer = tokenizer(), .vocab_size = model_spec_.vocab_size},
-                           draft->spec());
-    auto group = std::make_unique<DraftGroup>(*rows_, info_.page_size, resolved.num_pages);
+  ModelExecutor* const draft = executors_->draft();
+  const bool has_head = draft != nullptr && draft->spec().draft;
+  if (draft != nullptr) {
+    if (!has_head)
+      check_draft_vocabulary(config, {.tokenizer = tokenizer(), .vocab_size = model_spec_.vocab_size},
+                             draft->spec());
+    auto group = std::make_unique<DraftGroup>(*rows_, info_.page_size, resolved.num_pages, has_head);
     draft_group = group.get();
     groups.push_back(std::move(group));
   }
   memory_ = std::make_unique<RequestMemory>(info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
-                                            std::move(groups));
-  drafter_ = make_drafter(info_.speculation, model_spec_.vocab_size, executors_->draft(), draft_group);
+                                            std::move(groups), has_head);
+  drafter_ = make_drafter(info_.speculation, model_spec_.vocab_size, draft, draft_group);
   scheduler_ = std::make_unique<Scheduler>(
       info_.limits, *memory_, config.schedule,
       DraftRules{.max_tokens = drafter_ ? info_.speculation.num_draft_tokens - 1 : 0,
@@ -155,7 +161,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   executors_->load(progress.weights);
   runner_ = std::make_unique<StepRunner>(
       executors_->target(), CommonPrefix(*rows_, info_.page_size, info_.target().cascade_min_keys),
-      trace_.get());
+      trace_.get(), has_head);
   outputs_ =
       std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
                                         *runner_, stats_.num_generated_tokens);
@@ -424,7 +430,10 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
     const View<const int32_t> tokens = runner_->wait(step);
     const auto step_end = step_start_ = Clock::now();
     outputs_->set_time(step_end);
-    if (drafter_) accept_drafts(step, tokens);
+    if (drafter_) {
+      accept_drafts(step, tokens);
+      drafter_->observe(step, runner_->hidden_states());
+    }
     if (state_slots_) keep_accepted_states(step);
     stats_.peak_used_slots = std::max(stats_.peak_used_slots, num_used_slots());
     count(step, std::chrono::duration<double>(step_end - step_start).count());

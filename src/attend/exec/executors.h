@@ -22,7 +22,7 @@ class Executors {
   // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
   Executor& target() { return *executors_.front(); }
   // Predicts drafts; null without a draft model.
-  Executor* draft() { return executors_.size() > 1 ? executors_[1].get() : nullptr; }
+  ModelExecutor* draft() { return executors_.size() > 1 ? executors_[1].get() : nullptr; }
 
   // Loads the executors in order, drafts with the target's vocabulary; `progress` counts the bytes of each.
   // Throws the errors of ModelExecutor::load.

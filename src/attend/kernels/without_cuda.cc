@@ -139,6 +139,7 @@ void merge_splits(const MergeSplitsArgs&, Stream&) { reject("merge_splits"); }
 
 // sampling
 void argmax(const TensorView&, View<int32_t>, Stream&) { reject("argmax"); }
+void map_ids(View<const int32_t>, View<int32_t>, Stream&) { reject("map_ids"); }
 void sample(const TensorView&, View<const SamplingRule>, View<int32_t>, Stream&) { reject("sample"); }
 void probabilities(const TensorView&, View<const SamplingRule>, const TensorView&, Stream&) {
   reject("probabilities");

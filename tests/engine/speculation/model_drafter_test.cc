@@ -1,6 +1,7 @@
-// Draft models: requests get the same bits as without drafts for every draft model, and every draft of a
-// model that equals the target is accepted, because its K/V are those of the request's tokens after prefix
-// hits, chunks, preemptions, aborts and pauses.
+// Draft models and draft heads: requests get the same bits as without drafts for every draft model. Drafts
+// depend on the request's tokens only, and every draft of a model that equals the target is accepted, because
+// the K/V of the draft model are those of the request's tokens after prefix hits, chunks, preemptions, aborts
+// and pauses.
 //   ATTEND_DRAFT_RUNS: number of random runs
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,7 +12,10 @@
 #include <random>
 
 #include "attend/base/error.h"
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/kernels/sampling/sampling.h"
 #include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
 #include "tests/support/overflowing_model.h"
@@ -46,10 +50,14 @@ struct Answer {
   FinishReason reason = FinishReason::kNone;
   DraftCounts counts;
 };
-using Answers = std::map<std::pair<RequestId, int>, Answer>;
+using Key = std::pair<RequestId, int>;
+using Answers = std::map<Key, Answer>;
+// Drafts of each completion, by the number of its tokens before them.
+using Drafts = std::map<Key, std::map<int, std::vector<int32_t>>>;
 
 struct DraftedRun {
   Answers answers;
+  Drafts drafts;
   EngineStats stats;
   int64_t num_preemptions = 0;
 };
@@ -133,7 +141,13 @@ DraftedRun run(const EngineConfig& config, const std::vector<TestRequest>& reque
     answer.logprobs.insert(answer.logprobs.end(), output.logprobs.logprobs.begin(),
                            output.logprobs.logprobs.end());
     answer.reason = output.finish_reason;
-    answer.counts = output.request.draft.counts;
+    const RequestDraft& draft = output.request.draft;
+    const int64_t num_drafted = draft.counts.num_drafted - answer.counts.num_drafted;
+    if (num_drafted > 0 && !output.finished())
+      run.drafts[{output.id, output.index}]
+                [output.request.num_tokens() - static_cast<int>(output.token_ids.size())]
+                    .assign(draft.tokens.begin(), draft.tokens.begin() + num_drafted);
+    answer.counts = draft.counts;
   };
   std::vector<RequestId> ids(requests.size(), -1);
   for (int step = 0;; ++step) {
@@ -178,6 +192,33 @@ DraftedRun expect_same(EngineConfig config, const std::vector<TestRequest>& requ
     EXPECT_EQ(answer.logprobs, whole.logprobs);
   }
   return drafted;
+}
+
+// Expects that the drafts of the requests, as far as both runs have some, are equal.
+void expect_same_drafts(const DraftedRun& expected, const DraftedRun& actual) {
+  size_t num_compared = 0;
+  for (const auto& [key, drafts] : actual.drafts)
+    for (const auto& [num_tokens, draft] : drafts) {
+      const auto completion = expected.drafts.find(key);
+      if (completion == expected.drafts.end() || !completion->second.contains(num_tokens)) continue;
+      const std::vector<int32_t>& other = completion->second.at(num_tokens);
+      const size_t count = std::min(draft.size(), other.size());
+      EXPECT_TRUE(std::equal(draft.begin(), draft.begin() + static_cast<int64_t>(count), other.begin()))
+          << "draft of request " << key.first << " after " << num_tokens
+          << " tokens: " << testing::PrintToString(draft) << ", expected " << testing::PrintToString(other);
+      num_compared += count;
+    }
+  EXPECT_GT(num_compared, 0u) << "the test checks too little";
+}
+
+// Config of an engine that computes one request at a time and shares no pages.
+EngineConfig one_by_one(EngineConfig config) {
+  config.max_running_requests = 1;
+  config.disable_radix_cache = true;
+  config.chunked_prefill_size = 512;
+  config.max_total_tokens = 0;
+  config.speculation.disable_by_batch_size = 16;
+  return config;
 }
 
 void expect_all_accepted(const DraftedRun& run) {
@@ -299,6 +340,109 @@ TEST_P(ModelDrafter, DraftsNothingAfterThePositionsOfTheDraftModel) {
   EXPECT_EQ(drafted.answers.at({2, 0}).counts.num_drafted, 0);
 }
 
+struct HeadCase {
+  const char* target;
+  const char* draft;  // empty: in the target's files
+  SpeculativeAlgorithm algorithm;
+};
+constexpr HeadCase kHeads[] = {
+    {"draft-target", "draft-eagle3", SpeculativeAlgorithm::kEagle3},
+    {"draft-target", "draft-eagle3-norms", SpeculativeAlgorithm::kEagle3},
+    {"draft-target", "draft-eagle3-final", SpeculativeAlgorithm::kEagle3},
+    {"draft-target", "draft-eagle", SpeculativeAlgorithm::kEagle},
+    {"draft-mimo", "", SpeculativeAlgorithm::kNextn},
+    {"draft-deepseek-v3", "", SpeculativeAlgorithm::kNextn},
+    {"draft-qwen3-next", "", SpeculativeAlgorithm::kEagle},
+    {"draft-ernie4-5", "", SpeculativeAlgorithm::kNextn},
+};
+
+EngineConfig head_drafting(const HeadCase& head, int num_steps = 3, DeviceType device = DeviceType::kCpu) {
+  EngineConfig config = make_config(head.target, device);
+  config.speculation =
+      standalone(*head.draft == '\0' ? std::filesystem::path() : golden(head.draft), num_steps);
+  config.speculation.algorithm = head.algorithm;
+  return config;
+}
+
+TEST_P(ModelDrafter, HeadsDraftFromTheHiddenStatesOfTheTarget) {
+  for (const HeadCase& head : kHeads) {
+    SCOPED_TRACE(testing::Message() << head.target << " " << head.draft);
+    EngineConfig config = head_drafting(head, 4, GetParam());
+    config.chunked_prefill_size = 24;
+    config.backend_options.page_size = 4;
+    std::vector<TestRequest> requests = make_requests(4, 30);
+    requests[1].request.params.temperature = 0.5f;
+    const DraftedRun drafted = expect_same(config, requests);
+    EXPECT_GT(drafted.stats.drafts.num_drafted, 4 * 4 * 20);
+    expect_same_drafts(run(one_by_one(config), requests), drafted);
+  }
+}
+
+// Returns the most likely tokens after each row of a head's golden logits.
+std::vector<int32_t> golden_drafts(const HeadCase& head, const SafetensorsFile& file) {
+  const Tensor logits = file.tensor("logits");
+  const int64_t num_rows = logits.view().shape[0];
+  std::vector<int32_t> ids(static_cast<size_t>(num_rows));
+  Stream stream;
+  kernels::argmax(logits, ids, stream);
+  const auto files = open_checkpoint(golden(*head.draft == '\0' ? head.target : head.draft))->open_tensors();
+  if (!files->contains("d2t")) return ids;
+  const Tensor offsets = files->tensor("d2t");
+  for (int32_t& id : ids) id += static_cast<int32_t>(offsets.span<int64_t>()[static_cast<size_t>(id)]);
+  return ids;
+}
+
+// The first draft after tokens [0, i + 1] is that of the reference's row i, which has the hidden state of
+// token i and token i + 1.
+TEST_P(ModelDrafter, HeadsPredictTheTokensOfTheReference) {
+  for (const HeadCase& head : kHeads) {
+    SCOPED_TRACE(testing::Message() << head.target << " " << head.draft);
+    const SafetensorsFile file(golden(*head.draft == '\0' ? head.target : head.draft) / "golden.safetensors");
+    const std::vector<int32_t> expected = golden_drafts(head, file);
+    const Tensor stored = file.tensor("tokens");
+    const std::span<const int32_t> tokens = stored.span<const int32_t>();
+    std::vector<TestRequest> requests;
+    for (size_t i = 0; i < expected.size(); ++i) {
+      requests.push_back(make_request(1, 1, 4));
+      requests.back().request.prompt =
+          std::vector<int32_t>(tokens.begin(), tokens.begin() + static_cast<int64_t>(i) + 1);
+      requests.back().request.params.logit_bias = {{tokens[i + 1], 100.0f}};
+    }
+    EngineConfig config = head_drafting(head, 2, GetParam());
+    config.speculation.disable_by_batch_size = 32;
+    const DraftedRun drafted = run(config, requests);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      const auto& drafts = drafted.drafts.at({static_cast<RequestId>(i) + 1, 0});
+      ASSERT_TRUE(drafts.contains(static_cast<int>(i) + 2)) << i;
+      EXPECT_EQ(drafts.at(static_cast<int>(i) + 2).front(), expected[i]) << i;
+    }
+  }
+}
+
+// Cached pages have K/V of the head, also those of an answer, except the last ones.
+TEST_P(ModelDrafter, HeadsContinueAfterCachedPrefixes) {
+  for (const int page_size : {1, 4, 16}) {
+    SCOPED_TRACE(page_size);
+    EngineConfig config = head_drafting(kHeads[0], 3, GetParam());
+    config.backend_options.page_size = page_size;
+    std::vector<TestRequest> requests = {make_request(1, 40, 60)};
+    const std::vector<int32_t> answer = run(config, requests).answers.at({1, 0}).tokens;
+    for (const int num_shared : {80, 60, 41, 40, 20}) {
+      std::vector<int32_t> prompt = prompt_tokens(1, 40);
+      prompt.insert(prompt.end(), answer.begin(), answer.end());
+      prompt.resize(static_cast<size_t>(num_shared));
+      for (const int32_t id : {5, 9, 7}) prompt.push_back(id + num_shared % 50);
+      requests.push_back(make_request(1, 1, 20));
+      requests.back().request.prompt = prompt;
+      requests.back().submitted_at = 70;
+    }
+    const DraftedRun drafted = expect_same(config, requests);
+    EXPECT_GT(drafted.stats.num_cached_tokens, 150);
+    for (RequestId id = 2; id <= 6; ++id) EXPECT_GT(drafted.answers.at({id, 0}).counts.num_drafted, 30) << id;
+    expect_same_drafts(run(one_by_one(config), requests), drafted);
+  }
+}
+
 class Random {
  public:
   explicit Random(unsigned seed) : engine_(seed) {}
@@ -348,11 +492,11 @@ TEST(ModelDrafterProperty, RandomRunsProduceTheSameBitsAndAcceptDraftsOfTheTarge
     const std::string target = random.of(targets);
     EngineConfig config = make_config(target);
     const bool has_states = target == "qwen3-next-grouped" || target == "lfm2-conv";
-    const bool is_equal = !has_states && random.one_in(2);
     const std::filesystem::path draft =
-        is_equal ? golden(target)
-                 : random.of({golden("llama-mha-hd64-tied"), golden("gemma2-caps-window"), similar_llama(),
-                              golden("deepseek-v3")});
+        !has_states && random.one_in(2)
+            ? golden(target)
+            : random.of({golden("llama-mha-hd64-tied"), golden("gemma2-caps-window"), similar_llama(),
+                         golden("deepseek-v3")});
     config.speculation = standalone(draft, random.between(1, 7));
     config.speculation.disable_by_batch_size = random.of({1, 4, 16, 16});
     config.backend_options.page_size = 1 << random.below(6);
@@ -363,7 +507,18 @@ TEST(ModelDrafterProperty, RandomRunsProduceTheSameBitsAndAcceptDraftsOfTheTarge
     config.overlap_schedule = random.one_in(2);
     config.schedule.conservativeness = random.of({0.0, 1.0});
     const std::vector<TestRequest> requests = random_requests(random);
+    if (random.one_in(2)) {
+      const HeadCase& head = kHeads[static_cast<size_t>(random.below(static_cast<int>(std::size(kHeads))))];
+      const SpeculativeOptions options = config.speculation;
+      config.model_path = golden(head.target);
+      config.speculation = head_drafting(head, options.num_steps).speculation;
+      config.speculation.disable_by_batch_size = options.disable_by_batch_size;
+      config.overlap_schedule.reset();
+    }
+    const bool is_equal = config.model_path == config.speculation.draft_model_path;
     const DraftedRun drafted = expect_same(config, requests);
+    if (drafted.stats.drafts.num_drafted > 100)
+      expect_same_drafts(run(one_by_one(config), requests, false), drafted);
     num_preemptions += drafted.num_preemptions;
     num_cached += drafted.stats.num_cached_tokens;
     (is_equal ? num_equal : num_other) += drafted.stats.drafts.num_drafted;
@@ -377,7 +532,7 @@ TEST(ModelDrafterProperty, RandomRunsProduceTheSameBitsAndAcceptDraftsOfTheTarge
     }
     if (HasFailure()) return;
   }
-  EXPECT_GT(num_preemptions, num_runs / 20) << "the test checks too little";
+  EXPECT_GT(num_preemptions, num_runs / 40) << "the test checks too little";
   EXPECT_GT(num_cached, 10 * num_runs) << "the test checks too little";
   EXPECT_GT(std::min(num_equal, num_other), 10 * num_runs) << "the test checks too little";
 }
@@ -432,6 +587,20 @@ TEST(ModelDrafterOptions, RejectDraftModelsThatCannotServeTheTarget) {
   EXPECT_THAT(error(ErrorCode::kUnsupported, standalone(golden("lfm2-conv"))), HasSubstr("recurrent layers"));
   EXPECT_THAT(error(ErrorCode::kUnsupported, standalone(golden("embed-bert-mean"))),
               HasSubstr("makes no text"));
+  const auto head = [&](const char* name, SpeculativeAlgorithm algorithm) {
+    SpeculativeOptions options = standalone(*name == '\0' ? std::filesystem::path() : golden(name));
+    options.algorithm = algorithm;
+    return options;
+  };
+  using enum SpeculativeAlgorithm;
+  EXPECT_THAT(error(ErrorCode::kInvalidArgument, head("", kEagle3)),
+              HasSubstr("speculative_draft_model_path: required by speculative_algorithm EAGLE3"));
+  EXPECT_THAT(error(ErrorCode::kInvalidArgument, head("draft-eagle", kEagle3), "draft-target"),
+              HasSubstr("expected speculative_algorithm EAGLE or NEXTN"));
+  EXPECT_THAT(error(ErrorCode::kInvalidArgument, head("draft-eagle3", kEagle), "draft-target"),
+              HasSubstr("expected speculative_algorithm EAGLE3"));
+  EXPECT_THAT(error(ErrorCode::kInvalidArgument, head("draft-eagle3", kEagle3)), HasSubstr("hidden"));
+  EXPECT_NE(error(ErrorCode::kUnsupported, head("", kNextn)), "");
   SpeculativeOptions options = standalone(golden("llama-gqa4-hd32"));
   options.draft_attention_backend = "flashmla";
   EXPECT_THAT(error(ErrorCode::kUnsupported, options), HasSubstr("flashmla"));

@@ -628,10 +628,14 @@ INSTANTIATE_TEST_SUITE_P(Device, SpeculativeDecoding, testing::Values(DeviceType
 TEST(SpeculativeOptions, RejectUnknownAlgorithmsAndInvalidSizes) {
   EXPECT_EQ(parse_speculative_algorithm("SUFFIX"), SpeculativeAlgorithm::kSuffix);
   EXPECT_EQ(parse_speculative_algorithm("NGRAM"), SpeculativeAlgorithm::kNgram);
-  EXPECT_THAT(error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("EAGLE3"); }),
-              HasSubstr("speculative_algorithm EAGLE3: expected NGRAM, SUFFIX or STANDALONE"));
-  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { parse_speculative_algorithm("oracle"); }),
-              HasSubstr("speculative_algorithm 'oracle': expected NGRAM, SUFFIX or STANDALONE"));
+  EXPECT_THAT(
+      error_message(ErrorCode::kUnsupported, [] { parse_speculative_algorithm("DFLASH"); }),
+      HasSubstr(
+          "speculative_algorithm 'DFLASH': expected NGRAM, SUFFIX, STANDALONE, EAGLE, EAGLE3 or NEXTN"));
+  EXPECT_THAT(
+      error_message(ErrorCode::kInvalidArgument, [] { parse_speculative_algorithm("oracle"); }),
+      HasSubstr(
+          "speculative_algorithm 'oracle': expected NGRAM, SUFFIX, STANDALONE, EAGLE, EAGLE3 or NEXTN"));
   const auto error_text = [](SpeculativeOptions options) {
     return error_message(ErrorCode::kInvalidArgument, [&] { check(options); });
   };

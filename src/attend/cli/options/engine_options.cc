@@ -144,24 +144,26 @@ void warn_about_gpu_flags(const CLI::App& app) {
 void add_speculation_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
   set_group(app, "Speculative decoding");
-  add_text(app, "--speculative-algorithm", options.speculative_algorithm,
-           "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
-           "of the last tokens), SUFFIX (drafts the most frequent continuation, in the request's text and in "
-           "outputs of other requests) or STANDALONE (a smaller model with the same vocabulary drafts); "
-           "answers do "
-           "not change");
+  add_text(
+      app, "--speculative-algorithm", options.speculative_algorithm,
+      "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
+      "of the last tokens), SUFFIX (drafts the most frequent continuation, in the request's text and in "
+      "outputs of other requests), STANDALONE (a smaller model with the same vocabulary drafts), EAGLE3, "
+      "EAGLE or NEXTN (a draft head reads the model's hidden states); "
+      "answers do "
+      "not change");
   add_text(app, "--speculative-draft-model-path,--speculative-draft-model", options.speculative_draft_model,
-           "STANDALONE: draft model, as --model-path");
+           "draft model or draft head, as --model-path; EAGLE, NEXTN: default the model itself");
   add_text(app, "--speculative-draft-attention-backend", numbers.draft_attention_backend,
-           "STANDALONE: attention backend of the draft model; default: chosen by device");
+           "attention backend of the draft model; default: chosen by device");
   add_number(app, "--speculative-num-steps", numbers.num_steps,
-             "STANDALONE: tokens drafted per request and step; default: 5 for LlamaForCausalLM, else 3",
+             "tokens that a draft model drafts per request and step; default: 5 for LlamaForCausalLM, else 3",
              Range<int>{.lowest = 1, .highest = 63});
   add_number(app, "--speculative-eagle-topk", numbers.eagle_topk,
-             "STANDALONE: candidates per drafted token; only 1 is supported", kPositive);
+             "draft models: candidates per drafted token; only 1 is supported", kPositive);
   add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
              "tokens verified per request and step, including the last generated one; default: 12, "
-             "what SUFFIX's longest draft needs, or the number of STANDALONE's steps and 1",
+             "what SUFFIX's longest draft needs, or the number of a draft model's steps and 1",
              Range<int>{.lowest = 2, .highest = 64});
   add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
              numbers.ngram_max_match_window_size, "NGRAM: maximum number of last tokens to match", kPositive);

@@ -1,6 +1,7 @@
 #include "attend/engine/resolve/resolve_draft.h"
 
 #include <optional>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
@@ -18,16 +19,35 @@ void check_draft_model(const EngineConfig& config, const ModelSpec& draft) {
          " has recurrent layers, whose states cannot drop rejected tokens");
 }
 
+// Completes a draft head for its target. `path`: of its files.
+ModelSpec fit_head(SpeculativeAlgorithm algorithm, ModelSpec head, const ModelSpec& target,
+                   const std::filesystem::path& path) {
+  require(head.draft.has_value(), "draft_model: ", head.architecture, " is no draft head");
+  const bool is_eagle3 = head.draft->join == DraftJoin::kAttention;
+  require(is_eagle3 == (algorithm == SpeculativeAlgorithm::kEagle3), "speculative_draft_model_path ",
+          path.string(), ": ", head.architecture, ": expected speculative_algorithm ",
+          is_eagle3 ? "EAGLE3" : "EAGLE or NEXTN");
+  return fit_draft(std::move(head), target);
+}
+
 }  // namespace
 
-ResolvedExecutor resolve_draft(const EngineConfig& config, const EngineInfo& info, int page_size) {
+ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& target_spec,
+                               const EngineInfo& info, ResolvedExecutor& target) {
   const SpeculativeOptions& options = info.speculation;
-  const bool has_path = !options.draft_model_path.empty();
-  require(has_path || config.draft_model, "speculative_draft_model_path: required by speculative_algorithm ",
-          to_string(*options.algorithm));
-  const std::shared_ptr<const Checkpoint> checkpoint =
-      has_path ? open_checkpoint(options.draft_model_path) : nullptr;
-  const ModelSpec model = config.draft_model ? *config.draft_model : read_config(*checkpoint);
+  const SpeculativeAlgorithm algorithm = *options.algorithm;
+  const bool is_head = has_draft_head(algorithm);
+  // Layers for multi-token prediction are in the target's files.
+  const bool in_target =
+      is_head && algorithm != SpeculativeAlgorithm::kEagle3 && options.draft_model_path.empty();
+  const std::filesystem::path path = in_target ? config.model_path : options.draft_model_path;
+  require(!path.empty() || config.draft_model,
+          "speculative_draft_model_path: required by speculative_algorithm ", to_string(algorithm));
+  const std::shared_ptr<const Checkpoint> checkpoint = path.empty() ? nullptr : open_checkpoint(path);
+  ModelSpec model = config.draft_model ? *config.draft_model
+                    : is_head          ? read_draft_config(*checkpoint)
+                                       : read_config(*checkpoint);
+  if (is_head) model = fit_head(algorithm, std::move(model), target_spec, path);
   check_draft_model(config, model);
 
   EngineConfig draft = config;
@@ -35,12 +55,22 @@ ResolvedExecutor resolve_draft(const EngineConfig& config, const EngineInfo& inf
   // Both models use the same rows and token slots, but only the target's windows are tracked.
   draft.disable_hybrid_swa_memory = true;
   draft.disable_cascade_attention = true;
-  SharedSizes sizes{.limits = info.limits, .context_length = info.context_length, .page_size = page_size};
+  // The head multiplies the target's hidden states.
+  if (is_head && config.on_gpu() && !config.dtype && model.dtype != target.info.dtype)
+    draft.dtype = target.info.dtype;
+  SharedSizes sizes{.limits = info.limits,
+                    .context_length = info.context_length,
+                    .page_size = target.info.resolution.page_size};
   // Only the last token of a request has logits.
   sizes.limits.max_draft_tokens = 0;
-  const bool has_files = has_path && config.load_format != LoadFormat::kDummy;
+  const bool has_files = checkpoint && config.load_format != LoadFormat::kDummy;
   ResolvedExecutor resolved = resolve_executor(draft, model, has_files ? checkpoint : nullptr, sizes);
   resolved.is_draft = true;
+  if (model.draft) {
+    target.config.hidden_states = resolved.config.hidden_states = true;
+    target.config.hidden_layers = model.draft->before_layers;
+    if (!model.draft->returns_normed) resolved.config.hidden_layers = {model.num_layers()};
+  }
   if (model.max_context_len() < info.context_length)
     log_warning("the draft model has ", model.max_context_len(),
                 " positions: longer requests continue without drafts");

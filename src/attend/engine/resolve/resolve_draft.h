@@ -8,10 +8,12 @@
 namespace attend {
 
 // Opens the draft model of `config` and chooses how the target's device runs it, with the target's page size.
-// `info`: limits of the target's steps. Allocates nothing. Throws the errors of open_checkpoint and
-// resolve_executor; Error(kInvalidArgument) without a draft model; Error(kUnsupported) for a model that makes
-// no text, or with recurrent states.
-ResolvedExecutor resolve_draft(const EngineConfig& config, const EngineInfo& info, int page_size);
+// The target returns the hidden states that a draft head reads. `info`: limits of the target's steps.
+// Allocates nothing. Throws the errors of open_checkpoint, fit_draft and resolve_executor;
+// Error(kInvalidArgument) without a draft model, or for a head of another algorithm; Error(kUnsupported) for
+// a model that makes no text, or with recurrent states.
+ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& target_spec,
+                               const EngineInfo& info, ResolvedExecutor& target);
 
 struct TargetVocabulary {
   const Tokenizer* tokenizer = nullptr;  // null: the target has none

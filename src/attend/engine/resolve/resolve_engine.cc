@@ -353,7 +353,10 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   EngineInfo info;
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
-  info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu());
+  const bool has_head = config.speculation.algorithm && has_draft_head(*config.speculation.algorithm);
+  require(!has_head || !config.overlap_schedule.value_or(false),
+          "enable_overlap_schedule: not with a draft head, which reads the hidden states of each step");
+  info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu() && !has_head);
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
   info.speculation = choose_speculation(config, model);
   info.limits = choose_limits(config, model, info);
@@ -362,7 +365,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model
   executors.push_back(resolve_executor(config, model, std::move(checkpoint),
                                        {.limits = info.limits, .context_length = info.context_length}));
   if (info.speculation.algorithm && has_draft_model(*info.speculation.algorithm))
-    executors.push_back(resolve_draft(config, info, executors.front().info.resolution.page_size));
+    executors.push_back(resolve_draft(config, model, info, executors.front()));
   return set_sizes(config, std::move(info), std::move(executors));
 }
 

@@ -12,9 +12,10 @@ namespace attend {
 
 RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
                              std::optional<EvictionPolicy> caching,
-                             std::vector<std::unique_ptr<CacheGroup>> groups)
+                             std::vector<std::unique_ptr<CacheGroup>> groups, bool has_next_token_keys)
     : max_kv_tokens_(max_kv_tokens), rows_(rows), slots_(slots), groups_(std::move(groups)) {
   if (caching) cache_.emplace(slots.page_size(), *caching);
+  if (has_next_token_keys) next_token_keys_.emplace(slots.page_size());
   for (const auto& group : groups_) chunk_grid_ = std::lcm(chunk_grid_, group->grid());
   locks_.resize(static_cast<size_t>(rows.num_rows()));
   page_scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
@@ -23,7 +24,7 @@ RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const 
 CachedPrefix RequestMemory::find_prefix(const Request& request) {
   CachedPrefix prefix;
   if (!cache_) return prefix;
-  const auto keys = prefix_keys(request).first(static_cast<size_t>(request.num_reusable()));
+  const auto keys = this->keys(request).first(static_cast<size_t>(request.num_reusable()));
   prefix.lock = cache_->open(request.cache_salt);
   prefix.pages.resize(keys.size() / static_cast<size_t>(page_size()));
   prefix.num_found = cache_->match(prefix.lock, keys, prefix.pages);
@@ -70,7 +71,7 @@ void RequestMemory::match_more(Request& request) {
   if (request.num_reusable() <= request.num_computed) return;
   const auto computed = static_cast<size_t>(request.num_computed);
   const auto keys =
-      prefix_keys(request).subspan(computed, static_cast<size_t>(request.num_reusable()) - computed);
+      this->keys(request).subspan(computed, static_cast<size_t>(request.num_reusable()) - computed);
   if (num_held_tokens_ + static_cast<int64_t>(keys.size()) > max_kv_tokens_) return;
   page_scratch_.resize(keys.size() / static_cast<size_t>(page_size()));
   const int num_found = cache_->match(prefix_lock(request), keys, page_scratch_);
@@ -84,7 +85,7 @@ void RequestMemory::match_more(Request& request) {
 
 std::optional<int> RequestMemory::miss_position(const PrefixLock& lock, const Request& request,
                                                 int num_matched) const {
-  const auto keys = prefix_keys(request).first(static_cast<size_t>(request.num_reusable()));
+  const auto keys = this->keys(request).first(static_cast<size_t>(request.num_reusable()));
   const auto num_shared =
       cache_->num_shared_in_next_page(lock, keys.subspan(static_cast<size_t>(num_matched)));
   if (!num_shared) return std::nullopt;
@@ -261,7 +262,11 @@ int RequestMemory::longest_request() const {
 int RequestMemory::num_matched_tokens(const Request& request) const {
   if (!cache_) return 0;
   return cache_->num_cached_tokens(request.cache_salt,
-                                   prefix_keys(request).first(static_cast<size_t>(request.num_reusable())));
+                                   keys(request).first(static_cast<size_t>(request.num_reusable())));
+}
+
+View<const int32_t> RequestMemory::keys(const Request& request) const {
+  return next_token_keys_ ? next_token_keys_->keys(request) : prefix_keys(request);
 }
 
 int RequestMemory::num_pages(const Request& request) const {
@@ -270,10 +275,11 @@ int RequestMemory::num_pages(const Request& request) const {
 
 RequestMemory::PrivatePages RequestMemory::private_pages(const Request& request, int num_tokens) {
   const int first = prefix_lock(request).num_pages();
-  const int count = std::max(0, num_tokens / page_size() - first);
+  const View<const int32_t> keys = this->keys(request);
+  const int count = std::max(0, std::min(num_tokens, static_cast<int>(keys.size())) / page_size() - first);
   const auto first_slot = static_cast<size_t>(first) * static_cast<size_t>(page_size());
   const auto num_slots = static_cast<size_t>(count) * static_cast<size_t>(page_size());
-  return {prefix_keys(request).subspan(first_slot, num_slots), page_ids(request, first, first + count)};
+  return {keys.subspan(first_slot, num_slots), page_ids(request, first, first + count)};
 }
 
 View<PageId> RequestMemory::page_ids(const Request& request, int first, int end) {

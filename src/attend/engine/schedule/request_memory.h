@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attend/engine/request.h"
+#include "attend/engine/schedule/next_token_keys.h"
 #include "attend/kv/allocator.h"
 #include "attend/kv/cache_group.h"
 #include "attend/kv/prefix_cache.h"
@@ -35,8 +36,10 @@ class RequestMemory {
  public:
   // If `caching` is not given, nothing is cached. `max_kv_tokens` limits the sum of all requests' slots;
   // shared slots count once for each request. The first of `groups` allocates from `slots`.
+  // `has_next_token_keys`: some K/V depend on the next token (NextTokenKeys).
   RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
-                std::optional<EvictionPolicy> caching, std::vector<std::unique_ptr<CacheGroup>> groups);
+                std::optional<EvictionPolicy> caching, std::vector<std::unique_ptr<CacheGroup>> groups,
+                bool has_next_token_keys = false);
 
   // Returns the longest cached prefix, without the request's last token: this token is computed for its
   // logits.
@@ -110,6 +113,9 @@ class RequestMemory {
     return locks_[static_cast<size_t>(request.row.value)];
   }
   int num_pages(const Request& request) const;
+  // Returns the keys of the request's tokens, of which the last one may be missing. Valid until the next
+  // call.
+  View<const int32_t> keys(const Request& request) const;
   // Returns the number of pages of a cached prefix, from the first on, that all groups can restore.
   int num_restorable(View<const PageId> prefix) const;
   // Continues the row after `pages`, the first of which is page `first_page` of the row; `num_found` pages
@@ -133,6 +139,7 @@ class RequestMemory {
   ReqToTokenPool& rows_;
   const SlotAllocator& slots_;
   std::optional<PrefixCache> cache_;
+  mutable std::optional<NextTokenKeys> next_token_keys_;
   std::vector<std::unique_ptr<CacheGroup>> groups_;
   int chunk_grid_ = 1;
   std::vector<PrefixLock> locks_;  // by row

@@ -6,11 +6,12 @@
 
 namespace attend {
 
-DraftGroup::DraftGroup(ReqToTokenPool& rows, int page_size, int num_pages)
+DraftGroup::DraftGroup(ReqToTokenPool& rows, int page_size, int num_pages, bool is_head)
     : rows_(rows),
       page_size_(page_size),
-      num_tokens_(static_cast<size_t>(rows.num_rows())),
-      complete_(static_cast<size_t>(num_pages)) {
+      is_head_(is_head),
+      row_states_(static_cast<size_t>(rows.num_rows())),
+      page_states_(static_cast<size_t>(num_pages)) {
   scratch_.reserve(static_cast<size_t>(rows.max_context_len()));
 }
 
@@ -41,12 +42,39 @@ void DraftGroup::set_num_tokens(RequestRow row, int num_tokens, int num_known) {
 
 void DraftGroup::mark_complete(RequestRow row, int begin, int end) {
   for (int page = begin / page_size_; (page + 1) * page_size_ <= end; ++page)
-    complete_[static_cast<size_t>(find_page(row, page * page_size_).value)] = true;
+    of(find_page(row, page * page_size_)) = PageState::kComplete;
+}
+
+int DraftGroup::match(View<const PageId> prefix) const {
+  if (!is_head_) return static_cast<int>(prefix.size());
+  const auto missing = std::ranges::find_if(
+      prefix, [&](PageId page) { return page_states_[static_cast<size_t>(page.value)] == PageState::kNone; });
+  return static_cast<int>(missing - prefix.begin());
+}
+
+void DraftGroup::grow(RequestRow row, int num_before, int num_after, const NewTokens&) {
+  if (!is_head_ || of(row).lost) return;
+  for (int page = num_before / page_size_; page * page_size_ < num_after; ++page)
+    if (PageState& state = of(find_page(row, page * page_size_)); state == PageState::kNone)
+      state = PageState::kExpected;
+}
+
+void DraftGroup::set_lost(RequestRow row) {
+  of(row).lost = true;
+  drop_expected(row);
+}
+
+void DraftGroup::drop_expected(RequestRow row) {
+  for (int page = of(row).first_own_page; page * page_size_ < rows_.max_context_len(); ++page) {
+    const PageId id = find_page(row, page * page_size_);
+    if (id.value == 0) return;  // after the row's last slot
+    if (of(id) == PageState::kExpected) of(id) = PageState::kNone;
+  }
 }
 
 void DraftGroup::begin(RequestRow row, int first_page, View<const PageId> pages, int) {
   int& num = count(row);
-  if (first_page == 0) num = 0;
+  if (first_page == 0) of(row) = {.first_own_page = static_cast<int>(pages.size())};
   for (const PageId page : pages) {
     if (num != first_page * page_size_ || !is_complete(page)) return;
     num = ++first_page * page_size_;
@@ -67,24 +95,28 @@ void DraftGroup::replace(RequestRow row, int first_page, View<const PageId>, Vie
   }
 }
 
-void DraftGroup::release(RequestRow row, int) { count(row) = 0; }
+void DraftGroup::release(RequestRow row, int) {
+  drop_expected(row);
+  of(row) = {};
+}
 
 void DraftGroup::forget(View<const PageId> pages) {
-  for (const PageId page : pages) complete_[static_cast<size_t>(page.value)] = false;
+  for (const PageId page : pages) of(page) = PageState::kNone;
 }
 
 void DraftGroup::reset() {
-  std::ranges::fill(num_tokens_, 0);
-  std::fill(complete_.begin(), complete_.end(), false);
+  std::ranges::fill(row_states_, RowState());
+  std::ranges::fill(page_states_, PageState::kNone);
 }
 
 void DraftGroup::check(View<const CachedRow> rows) const {
-  std::vector<int> num_slots(num_tokens_.size());
+  std::vector<int> num_slots(row_states_.size());
   for (const CachedRow& each : rows) num_slots[static_cast<size_t>(each.row.value)] = each.num_tokens;
   for (size_t row = 0; row < num_slots.size(); ++row)
-    ensure(num_tokens_[row] <= num_slots[row], "request row ", row, ": the draft model has K/V of ",
-           num_tokens_[row], " tokens, the row has ", num_slots[row]);
-  ensure(!complete_.front(), "the padding page has K/V of a draft model");
+    ensure(row_states_[row].num_tokens <= num_slots[row], "request row ", row,
+           ": the draft model has K/V of ", row_states_[row].num_tokens, " tokens, the row has ",
+           num_slots[row]);
+  ensure(page_states_.front() == PageState::kNone, "the padding page has K/V of a draft model");
 }
 
 }  // namespace attend

@@ -32,6 +32,13 @@ class Drafter {
   // nothing else in the step. An exception is logged, and the step runs without drafts.
   virtual void draft(const ScheduledStep& step) = 0;
 
+  // Called after each step with its results, when drafts are accepted and before the requests advance.
+  // `hidden_states`: of the step's tokens, as ExecutorOutput::hidden_states, valid until the launch of the
+  // next step; empty unless reads_hidden_states().
+  virtual void observe(const ScheduledStep& /*step*/, const TensorView& /*hidden_states*/) {}
+  // Returns whether the target has to return hidden states. Steps then do not overlap.
+  virtual bool reads_hidden_states() const { return false; }
+
   // Returns whether the drafter limits drafts by its own confidence. If not, the accepted part of a draft
   // limits the length of the next one.
   virtual bool chooses_length() const { return false; }

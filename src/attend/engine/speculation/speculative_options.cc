@@ -14,23 +14,35 @@ std::string_view to_string(SpeculativeAlgorithm algorithm) {
       return "SUFFIX";
     case SpeculativeAlgorithm::kStandalone:
       return "STANDALONE";
+    case SpeculativeAlgorithm::kEagle:
+      return "EAGLE";
+    case SpeculativeAlgorithm::kEagle3:
+      return "EAGLE3";
+    case SpeculativeAlgorithm::kNextn:
+      return "NEXTN";
   }
   return "unknown";
 }
 
 SpeculativeAlgorithm parse_speculative_algorithm(std::string_view name) {
-  constexpr std::string_view kUnsupported[] = {"EAGLE", "EAGLE3", "NEXTN", "DFLASH"};
-  if (name == "NGRAM" || name == "ngram") return SpeculativeAlgorithm::kNgram;
-  if (name == "SUFFIX" || name == "suffix") return SpeculativeAlgorithm::kSuffix;
-  if (name == "STANDALONE") return SpeculativeAlgorithm::kStandalone;
-  if (std::ranges::find(kUnsupported, name) != std::end(kUnsupported))
-    fail(ErrorCode::kUnsupported, "speculative_algorithm ", name, ": expected NGRAM, SUFFIX or STANDALONE");
-  fail(ErrorCode::kInvalidArgument, "speculative_algorithm '", name,
-       "': expected NGRAM, SUFFIX or STANDALONE");
+  using enum SpeculativeAlgorithm;
+  for (const SpeculativeAlgorithm algorithm : {kNgram, kSuffix, kStandalone, kEagle, kEagle3, kNextn})
+    if (name == to_string(algorithm)) return algorithm;
+  if (name == "ngram") return kNgram;
+  if (name == "suffix") return kSuffix;
+  constexpr std::string_view kUnsupported[] = {"DFLASH", "DSPARK", "UNO", "MEDUSA"};
+  const bool is_known = std::ranges::find(kUnsupported, name) != std::end(kUnsupported);
+  fail(is_known ? ErrorCode::kUnsupported : ErrorCode::kInvalidArgument, "speculative_algorithm '", name,
+       "': expected NGRAM, SUFFIX, STANDALONE, EAGLE, EAGLE3 or NEXTN");
 }
 
 bool has_draft_model(SpeculativeAlgorithm algorithm) {
-  return algorithm == SpeculativeAlgorithm::kStandalone;
+  return algorithm == SpeculativeAlgorithm::kStandalone || has_draft_head(algorithm);
+}
+
+bool has_draft_head(SpeculativeAlgorithm algorithm) {
+  using enum SpeculativeAlgorithm;
+  return algorithm == kEagle || algorithm == kEagle3 || algorithm == kNextn;
 }
 
 int longest_draft(const SuffixOptions& options) {
@@ -61,7 +73,8 @@ void check(const SpeculativeOptions& options) {
           suffix.min_token_prob, ": 0 to 1");
   const bool has_model = options.algorithm && has_draft_model(*options.algorithm);
   const auto require_model = [&](bool given, std::string_view name) {
-    require(has_model || !given, name, ": requires a speculative_algorithm with a draft model (STANDALONE)");
+    require(has_model || !given, name,
+            ": requires a speculative_algorithm with a draft model (STANDALONE, EAGLE, EAGLE3 or NEXTN)");
   };
   require_model(!options.draft_model_path.empty(), "speculative_draft_model_path");
   require_model(!options.draft_attention_backend.empty(), "speculative_draft_attention_backend");

@@ -17,13 +17,20 @@ enum class SpeculativeAlgorithm : uint8_t {
   // requests (suffix decoding).
   kSuffix,
   kStandalone,  // most likely tokens of a smaller model with the same vocabulary
+  // Most likely tokens of a draft head, which reads hidden states of the target: EAGLE, EAGLE-2 or
+  // multi-token prediction; EAGLE-3; multi-token prediction.
+  kEagle,
+  kEagle3,
+  kNextn,
 };
 std::string_view to_string(SpeculativeAlgorithm algorithm);
-// Throws Error for a name other than NGRAM, SUFFIX and STANDALONE: kUnsupported for SGLang's other
-// algorithms, else kInvalidArgument.
+// Throws Error for a name that to_string() does not return: kUnsupported for SGLang's other algorithms, else
+// kInvalidArgument.
 SpeculativeAlgorithm parse_speculative_algorithm(std::string_view name);
 // Returns whether a second model predicts the drafts.
 bool has_draft_model(SpeculativeAlgorithm algorithm);
+// Returns whether this model is a draft head.
+bool has_draft_head(SpeculativeAlgorithm algorithm);
 
 // Options of kSuffix, with vLLM's names and defaults (suffix_decoding_*).
 struct SuffixOptions {
@@ -42,9 +49,10 @@ struct SpeculativeOptions {
   // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12; with kSuffix
   // what its longest draft needs, at most 64; with a draft model num_steps + 1.
   int num_draft_tokens = 0;
-  // Draft models: model directory or GGUF file; its attention backend (empty: chosen by the resolver); the
-  // number of tokens that it predicts per step and request, 1 to 63 (0: by the target's architecture, as
-  // SGLang); and the number of candidates per token (0: 1; no other number is supported).
+  // Draft models: model directory or GGUF file (kEagle, kNextn: empty for a layer in the target's files); its
+  // attention backend (empty: chosen by the resolver); the number of tokens that it predicts per step and
+  // request, 1 to 63 (0: by the target's architecture, as SGLang); and the number of candidates per token (0:
+  // 1; no other number is supported).
   std::filesystem::path draft_model_path = {};
   std::string draft_attention_backend = {};
   int num_steps = 0;

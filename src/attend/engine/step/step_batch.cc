@@ -6,7 +6,7 @@
 
 namespace attend {
 
-StepBatch::StepBatch(const BatchLimits& limits) {
+StepBatch::StepBatch(const BatchLimits& limits, bool hidden_states) : hidden_states_(hidden_states) {
   const auto max_reqs = static_cast<size_t>(limits.max_reqs),
              max_rows = static_cast<size_t>(limits.max_logit_rows());
   batch_.requests.reserve(max_reqs);
@@ -28,7 +28,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   std::swap(batch_.verified, verified_);
   batch_.shared = shared;
   batch_.prefix_ready = step.prefix_ready;
-  batch_.hidden_states = false;
+  batch_.hidden_states = hidden_states_;
   sampling_requests_.clear();
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
   ensure(batch_.num_tokens() == step.num_tokens, "step with ", step.num_tokens, " tokens, but requests with ",

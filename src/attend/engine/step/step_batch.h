@@ -13,7 +13,8 @@ namespace attend {
 class StepBatch {
  public:
   // Reserves memory for the limits, so that build() does not allocate.
-  explicit StepBatch(const BatchLimits& limits);
+  // `hidden_states`: all batches request hidden states.
+  explicit StepBatch(const BatchLimits& limits, bool hidden_states = false);
 
   // Describes `step`; its first requests share the prefix `shared`. `tokens_before`: for a step ahead, the
   // tokens of the previous step in the order of its requests, int32, in memory that the device can read.
@@ -32,6 +33,7 @@ class StepBatch {
   void add_token_types(const Request& request, const ScheduledRequest& part);
   void add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before);
 
+  bool hidden_states_;
   ExecutorBatch batch_;
   VerifiedStates verified_;
   std::vector<int32_t> sampling_requests_;

@@ -8,11 +8,12 @@
 
 namespace attend {
 
-StepRunner::StepRunner(Executor& executor, const CommonPrefix& common_prefix, StepTrace* trace)
+StepRunner::StepRunner(Executor& executor, const CommonPrefix& common_prefix, StepTrace* trace,
+                       bool hidden_states)
     : executor_(executor),
       trace_(trace),
       common_prefix_(common_prefix),
-      batch_(executor.limits()),
+      batch_(executor.limits(), hidden_states),
       sampler_(executor.spec().vocab_size, executor.device()),
       prompt_scorer_(executor.spec().vocab_size, executor.device()) {
   const int max_rows = executor.limits().max_logit_rows();

@@ -20,8 +20,10 @@ namespace attend {
 // executor's stream, so the second step may overwrite memory that the first one reads.
 class StepRunner {
  public:
-  // `executor` is loaded. `trace`: records the parts of a step, or null.
-  StepRunner(Executor& executor, const CommonPrefix& common_prefix, StepTrace* trace = nullptr);
+  // `executor` is loaded. `trace`: records the parts of a step, or null. `hidden_states`: all steps return
+  // them.
+  StepRunner(Executor& executor, const CommonPrefix& common_prefix, StepTrace* trace = nullptr,
+             bool hidden_states = false);
   // Waits for steps in flight.
   ~StepRunner();
   StepRunner(const StepRunner&) = delete;
@@ -56,8 +58,8 @@ class StepRunner {
   // f32 [rows, vocab_size] on the device: logits of the last launched step, after edits, without padding. Not
   // valid after a step that adds to logprobs of prompts.
   TensorView logits() const { return output_.logits.slice(0, 0, std::ssize(batch_.sampling_requests())); }
-  // [num_tokens, hidden_size] on the device: hidden states of the last launched step, if one of its requests
-  // pools.
+  // [num_tokens, width] on the device: hidden states of the last launched step, if all steps return them or
+  // one of its requests pools.
   const TensorView& hidden_states() const { return output_.hidden_states; }
   // Index of the request of each sampled row, for the last completed step.
   View<const int32_t> sampling_requests() const { return last_completed_->sampling_requests; }

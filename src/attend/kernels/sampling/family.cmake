@@ -13,5 +13,6 @@ attend_kernels(sampling
   CUDA
     cuda/edit_logits.cc
     cuda/edit_logits_kernel.cu
+    cuda/map_ids_kernel.cu
     cuda/sampling.cc
     cuda/sampling_kernel.cu)

@@ -64,6 +64,12 @@ void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
   cpu::argmax(logits, ids, cpu::detect_isa());
 }
 
+void map_ids(View<const int32_t> table, View<int32_t> ids, Stream& stream) {
+  if (const OnGpu gpu(stream); gpu) return cuda::map_ids(table, ids, stream);
+  for (int32_t& id : ids)
+    if (id != kNoToken) id = table[static_cast<size_t>(id)];
+}
+
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {
   check_logits(logits, ids, stream);
   check_rules(logits, rules, stream);

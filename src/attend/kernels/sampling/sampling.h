@@ -53,6 +53,10 @@ double uniform_draw(uint64_t seed, uint64_t step);
 // rows are not affected.
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
 
+// ids[i] = table[ids[i]], for ids that are not kNoToken: the tokens of a head with some of the tokens only.
+// `ids` are indices of the table. Both are in memory that the device accesses.
+void map_ids(View<const int32_t> table, View<int32_t> ids, Stream& stream);
+
 // Limit of a GPU, where filters add measures of a row's tokens in 64 bits, with 44 bits per measure
 // (cuda/cluster_cut.cuh).
 inline constexpr int64_t kMaxSampledVocabOnGpu = (int64_t{1} << 20) - 1;

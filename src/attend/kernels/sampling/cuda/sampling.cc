@@ -1,5 +1,6 @@
 #include "attend/kernels/sampling/cuda/sampling.h"
 
+#include "attend/kernels/sampling/cuda/map_ids_kernel.h"
 #include "attend/kernels/sampling/cuda/sampling_kernel.h"
 
 namespace attend::kernels::cuda {
@@ -18,6 +19,11 @@ SamplingParams make_params(const TensorView& logits, const SamplingRule* rules, 
 
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream) {
   launch_sampling(make_params(logits, nullptr, ids), stream.handle);
+}
+
+void map_ids(View<const int32_t> table, View<int32_t> ids, Stream& stream) {
+  launch_map_ids({.table = table.data(), .ids = ids.data(), .num_ids = static_cast<int32_t>(ids.size())},
+                 stream.handle);
 }
 
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream) {

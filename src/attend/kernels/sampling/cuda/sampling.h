@@ -8,6 +8,7 @@
 namespace attend::kernels::cuda {
 
 void argmax(const TensorView& logits, View<int32_t> ids, Stream& stream);
+void map_ids(View<const int32_t> table, View<int32_t> ids, Stream& stream);
 void sample(const TensorView& logits, View<const SamplingRule> rules, View<int32_t> ids, Stream& stream);
 void probabilities(const TensorView& logits, View<const SamplingRule> rules, const TensorView& out,
                    Stream& stream);
