@@ -234,10 +234,12 @@ TEST(ChooseAttention, ChoosesWideKernelsAtHeadDim512) {
   }
 }
 
-TEST(ChooseAttention, DividesTheHeadsOfASingleWideKvHead) {
-  EXPECT_EQ(choose(make_attention(8, 1, 128, 1, 512), kH100).plan.num_head_groups, 2);
-  EXPECT_EQ(choose(make_attention(8, 8, 32, 1, 512), kH100).plan.num_head_groups, 4);
-  EXPECT_EQ(choose(make_attention(8, 1, 32, 4, 512), kH100).plan.num_head_groups, 4);
+TEST(ChooseAttention, DividesTheHeadsOfASingleWideKvHeadForMlaOnly) {
+  const AttentionProblem grouped = make_attention(8, 1, 128, 1, 512);
+  EXPECT_EQ(choose(grouped, kH100).plan.num_head_groups, 2);
+  EXPECT_EQ(kernel_for(grouped, kH100), AttentionKernel::kRows);
+  EXPECT_EQ(kernel_for(make_attention(8, 1, 64, 1, 512), kH100), AttentionKernel::kSm90WideDecode);
+  EXPECT_EQ(kernel_for(make_attention(8, 8, 8, 1, 512), kH100), AttentionKernel::kSm90WideDecode);
 }
 
 TEST(ChooseAttention, ConvertsAlignedFp8Keys) {

@@ -114,21 +114,6 @@ INSTANTIATE_TEST_SUITE_P(Every, CudaWideAttentionPart, testing::Range(0, kParts)
 
 using CudaWideAttention = NeedsHopper;
 
-// Groups of the query heads of a single KV head have work tiles of their own.
-TEST_F(CudaWideAttention, DividesTheHeadsOfASingleKvHead) {
-  std::vector<AttentionCase> cases;
-  for (const auto& [seqlen_q, num_q_heads] : {std::pair{1, 128}, {4, 32}, {8, 16}, {33, 16}})
-    for (const int page_size : {1, 16, 64})
-      cases.push_back({.requests = {{seqlen_q, 200}, {seqlen_q, 65}, {seqlen_q, 129}},
-                       .num_q_heads = num_q_heads,
-                       .num_kv_heads = 1,
-                       .page_size = page_size,
-                       .page_order = conformance::PageOrder::kShuffled,
-                       .split_rule = kernels::SplitRule::kBalanced,
-                       .seed = static_cast<uint64_t>(seqlen_q)});
-  run_conformance(attention_on_gpu, at_head_dim_512(on_tensor_cores(cases)));
-}
-
 // Maximum scores that rise strongly from tile to tile, so that P overflows and scores are computed again.
 TEST_F(CudaWideAttention, RescalesWhenScoresRiseFromTileToTile) {
   std::vector<AttentionCase> cases;

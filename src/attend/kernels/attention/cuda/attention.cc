@@ -231,11 +231,6 @@ void attention(const AttentionArgs& args, const DevicePlan& plan, Stream& stream
   params.scale = args.score.scale * args.kv.k_scale;
   params.v_scale = args.kv.v_scale;
   params.num_kv_heads = static_cast<int32_t>(args.kv.k.shape[2]);
-  // The plan may divide the query heads of a single KV head into groups, which read the same KV head.
-  if (plan.num_head_groups() != plan.limits().num_kv_heads) {
-    params.num_kv_heads = plan.num_head_groups();
-    params.k.head_stride = params.v.head_stride = 0;
-  }
   params.group = params.num_q_heads / params.num_kv_heads;
   params.group_reciprocal = reciprocal(params.group);
   params.head_dim_qk = static_cast<int32_t>(args.q.shape[2]);

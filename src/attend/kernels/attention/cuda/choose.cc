@@ -90,13 +90,20 @@ bool prefill_supports_fixed_splits(const AttentionProblem& problem, HeadDims dim
          problem.plan->tile_rows == kPrefillRows;
 }
 
+// Returns true for a plan of wide values with work tiles of whole KV heads: only MLA's kernels support groups
+// of the heads that read a single one.
+bool is_wide_plan(const AttentionProblem& problem) {
+  return problem.plan->kind == PlanKind::kLatentRows &&
+         problem.plan->num_head_groups == problem.step.limits.num_kv_heads;
+}
+
 template <size_t kIdx>
 bool prefill_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   constexpr HeadDims kDims = sm90::kPrefillDims[kIdx];
   constexpr auto& kFp8Dims = sm90::kFp8PrefillDims;
   constexpr bool kConvertsKv = std::find(kFp8Dims.begin(), kFp8Dims.end(), kDims) != kFp8Dims.end();
   // Narrow values have plans for every SM, not for pairs of CTAs.
-  const bool pairs_fit = sm90::ctas_per_work_tile(kDims) == 1 || problem.plan->kind == PlanKind::kLatentRows;
+  const bool pairs_fit = sm90::ctas_per_work_tile(kDims) == 1 || is_wide_plan(problem);
   return pairs_fit && plan_fits_prefill(problem, gpu) && fits_tiles(problem, kDims) &&
          (!is_fp8(problem.kv_dtype) || kConvertsKv) &&
          (plan_verifies(problem) ? may_verify(kDims.v, is_fp8(problem.kv_dtype))
@@ -163,8 +170,7 @@ bool single_request_decode_supports(const AttentionProblem& problem, const GpuFa
 // Narrower values have plans with other tiles.
 constexpr HeadDims kWideDims{512, 512};
 bool fits_wide_tiles(const AttentionProblem& problem) {
-  return problem.plan->kind == PlanKind::kLatentRows && problem.kv_dtype == problem.q_dtype &&
-         fits_tiles(problem, kWideDims);
+  return is_wide_plan(problem) && problem.kv_dtype == problem.q_dtype && fits_tiles(problem, kWideDims);
 }
 bool wide_decode_supports(const AttentionProblem& problem, const GpuFacts& gpu) {
   return gpu.runs_sm90a() && fits_wide_tiles(problem);

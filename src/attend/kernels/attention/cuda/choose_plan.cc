@@ -41,8 +41,8 @@ int tile_rows_for(const AttentionPlanLimits& limits, int64_t num_rows) {
   return num_rows <= 64 ? 64 : max_tile_rows(limits.head_dim_v);
 }
 
-// Splits many heads that share a KV head or a latent row into groups, each with a KV head of its own in the
-// plan, so that neighboring CTAs read the same rows at the same time. A group has the heads that fill a row
+// Splits many heads that share a latent row into groups, each with a KV head of its own in the plan, so that
+// neighboring CTAs read the same rows at the same time. A group has the heads that fill a row
 // tile together with `num_tokens` tokens of every request. sm80's kernel does not support groups.
 AttentionPlanLimits with_head_groups(AttentionPlanLimits limits, int num_tokens, const GpuFacts& gpu) {
   const int heads = kWideTileRows / num_tokens;

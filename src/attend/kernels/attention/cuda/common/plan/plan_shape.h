@@ -46,7 +46,7 @@ inline constexpr int kNumPlanKinds = 8;
 struct PlanShape {
   PlanKind kind;
   int num_row_tiles;    // upper bound, at least 1
-  int num_head_groups;  // KV heads of the plan, or groups of query heads that read a single one (wide values)
+  int num_head_groups;  // KV heads of the plan; MLA: groups of query heads that read the same latent rows
   int tile_rows, partial_rows;
   int num_ctas, heads_per_round, cluster_size, num_ctas_per_sm;
   PartitionRules partition;

@@ -470,9 +470,8 @@ class PrefillProducer {
     const int box_rows = params_.box_rows, first_row = lane_ * box_rows;
     const int page_mask = params_.attention.index.page_size - 1;
     const bool contiguous = params_.attention.index.kind == KvIndexKind::kContiguous;
-    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles;
-    // Heads of a plan for wide values may be groups of query heads of a single KV head.
-    const int head = Tile::kCtasPerWorkTile > 1 && params_.attention.k.head_stride == 0 ? 0 : work_tile.head;
+    const int begin = work_tile.tile.kv_begin, end = work_tile.tile.kv_end, num_tiles = work_tile.num_tiles,
+              head = work_tile.head;
     // Values of the request's later keys are finite, so they may be multiplied by P = 0.
     const int request_end = work_tile.tile.seqlen_kv;
     const auto look_up = [&](int first_key) {

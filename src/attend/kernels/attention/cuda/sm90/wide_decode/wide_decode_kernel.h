@@ -11,7 +11,6 @@ inline constexpr int kWideHeadDim = 512;
 inline constexpr int kWideKeys = 64;  // keys of a KV tile
 
 struct WideDecodeParams {
-  // If k.head_stride is 0, all heads of the plan read KV head 0.
   AttentionParams attention;
   // Boxes of [64 columns, 1 head, box_rows slots, 1 page] of the cache; if K/V are contiguous, of [64
   // columns, 1 head, 1 slot, box_rows pages].

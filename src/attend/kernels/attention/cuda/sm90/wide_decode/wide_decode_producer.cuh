@@ -55,7 +55,7 @@ class WideDecodeProducer {
     const int box_row = lane_ % num_boxes * box_rows, panel = lane_ / num_boxes;
     const bool has_panel = panel < Tile::kUnitPanels;
     const int page_mask = params_.index.page_size - 1;
-    const int head = wide_kv_head(params_, work_tile.head), num_tiles = work_tile.num_tiles;
+    const int head = work_tile.head, num_tiles = work_tile.num_tiles;
     const uint64_t policy = ptx::createpolicy_evict_first();
     const uint32_t to = static_cast<uint32_t>(panel * Tile::kPanelBytes + box_row * Tile::kPanelRowBytes);
     int position = work_tile.first_key + box_row, next_page = look_up(work_tile, position, box_rows);

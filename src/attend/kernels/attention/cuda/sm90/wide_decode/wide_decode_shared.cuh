@@ -92,9 +92,4 @@ struct WideDecodeShared {
   }
 };
 
-// Returns the KV head of a head of the plan.
-__device__ __forceinline__ int wide_kv_head(const AttentionParams& params, int head) {
-  return params.k.head_stride == 0 ? 0 : head;
-}
-
 }  // namespace attend::kernels::cuda::sm90
