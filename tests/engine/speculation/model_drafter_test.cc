@@ -419,6 +419,30 @@ TEST_P(ModelDrafter, HeadsPredictTheTokensOfTheReference) {
   }
 }
 
+// The trained heads of the bundled model: wrong positions or hidden states would lower their acceptance.
+TEST_P(ModelDrafter, TrainedHeadsPredictMostTokensOfTheBundledModel) {
+  using enum SpeculativeAlgorithm;
+  for (const auto& [name, algorithm] :
+       {std::pair{"attend-tiny-eagle3", kEagle3}, {"attend-tiny-mtp", kNextn}}) {
+    SCOPED_TRACE(name);
+    const std::filesystem::path models = ATTEND_SOURCE_DIR "/models";
+    EngineConfig config = make_config("", GetParam());
+    config.model_path = models / "attend-tiny";
+    config.context_length = 256;
+    config.speculation = standalone(models / name, 4);
+    config.speculation.algorithm = algorithm;
+    std::vector<TestRequest> requests;
+    for (const char* words :
+         {"laugh [ scout coffee writer pea roll milk ]", "apple [ river stone cloud tree ]",
+          "green [ house music table winter friend ]"}) {
+      requests.push_back(make_request(1, 1, 24));
+      requests.back().request.prompt = std::string("copy: ") + words + " x ->";
+      requests.back().request.params.ignore_eos = false;
+    }
+    EXPECT_GT(expect_same(config, requests).stats.drafts.accept_length(), 1.8);
+  }
+}
+
 // Cached pages have K/V of the head, also those of an answer, except the last ones.
 TEST_P(ModelDrafter, HeadsContinueAfterCachedPrefixes) {
   for (const int page_size : {1, 4, 16}) {
