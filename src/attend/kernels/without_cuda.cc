@@ -76,6 +76,7 @@ void sigmoid_mul(const TensorView&, const TensorView&, Stream&) { reject("sigmoi
 void scale_by_sigmoid(const TensorView&, const TensorView&, Stream&) { reject("scale_by_sigmoid"); }
 void multiply(const TensorView&, const TensorView&, Stream&) { reject("multiply"); }
 void scale(const TensorView&, float, Stream&) { reject("scale"); }
+void scale(const TensorView&, const TensorView&, Stream&) { reject("scale"); }
 void silu_mul(const TensorView&, const TensorView&, Stream&) { reject("silu_mul"); }
 void gelu_mul(const TensorView&, const TensorView&, Stream&) { reject("gelu_mul"); }
 void gelu_tanh_mul(const TensorView&, const TensorView&, Stream&) { reject("gelu_tanh_mul"); }

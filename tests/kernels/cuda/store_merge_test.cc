@@ -133,6 +133,65 @@ TEST_F(CudaStore, FusedWithNormAndRopeWritesTheBitsOfThreeLaunches) {
   }
 }
 
+// Gemma 4: heads of v are normalized without weights, and may be those of k. The bits are those of a norm
+// with weights of 1 and angles of 0.
+TEST_F(CudaStore, NormalizesHeadsOfVWithoutWeights) {
+  cuda::OwnedStream owned(kGpu);
+  Stream& stream = owned.get();
+  constexpr int64_t kTokens = 5, kQHeads = 4, kKvHeads = 2;
+  const std::vector<int32_t> slots{5, -1, 31, 8, 9}, positions{3, 0, 7, 1, 2};
+  for (const DType dtype : {DType::kF32, DType::kBF16})
+    for (const int64_t head_dim : {int64_t{32}, int64_t{256}, int64_t{512}})
+      for (const bool k_as_v : {false, true}) {
+        SCOPED_TRACE(testing::Message() << dtype << ", heads of " << head_dim << ", k as v " << k_as_v);
+        const Tensor cos = normal({8, head_dim / 2}, DType::kF32, 1),
+                     sin = normal({8, head_dim / 2}, DType::kF32, 2), norm = normal({head_dim}, dtype, 3);
+        const Tensor q = normal({kTokens, kQHeads, head_dim}, dtype, 4),
+                     k = normal({kTokens, kKvHeads, head_dim}, dtype, 5),
+                     v = k_as_v ? k : normal({kTokens, kKvHeads, head_dim}, dtype, 6);
+        Tensor ones = Tensor::zeros({head_dim}, dtype),
+               no_sin = Tensor::zeros({8, head_dim / 2}, DType::kF32),
+               unit_cos = Tensor::zeros({8, head_dim / 2}, DType::kF32);
+        visit_float_dtype(dtype, [&]<class T>(TypeTag<T>) { std::ranges::fill(ones.span<T>(), T(1.0f)); });
+        std::ranges::fill(unit_cos.span<float>(), 1.0f);
+        std::vector<Tensor> results;
+        for (const bool fused : {true, false}) {
+          DeviceArrays arrays(stream);
+          const Tensor k_got = Tensor::zeros({8, 4, kKvHeads, head_dim}, dtype),
+                       v_got = Tensor::zeros({8, 4, kKvHeads, head_dim}, dtype);
+          const DeviceCopy q_in(q, stream), k_in(k, stream), v_in(v, stream), k_out(k_got, stream),
+              v_out(v_got, stream), cos_in(cos, stream), sin_in(sin, stream), norm_in(norm, stream),
+              ones_in(ones, stream), no_sin_in(no_sin, stream), unit_cos_in(unit_cos, stream);
+          const auto indices = arrays.view(std::span<const int32_t>(positions));
+          const kernels::NormRopeArgs rope{.q = q_in.view(),
+                                           .k = k_in.view(),
+                                           .q_norm = norm_in.view(),
+                                           .k_norm = norm_in.view(),
+                                           .positions = indices,
+                                           .cos = cos_in.view(),
+                                           .sin = sin_in.view(),
+                                           .norm_v = fused};
+          kernels::StoreKvArgs store{.k = k_in.view(),
+                                     .v = fused && k_as_v ? k_in.view() : v_in.view(),
+                                     .to = {.k = k_out.view(),
+                                            .v = v_out.view(),
+                                            .slots = arrays.view(std::span<const int32_t>(slots))}};
+          if (!fused)
+            kernels::norm_rope({.q = v_in.view(),
+                                .q_norm = ones_in.view(),
+                                .positions = indices,
+                                .cos = unit_cos_in.view(),
+                                .sin = no_sin_in.view()},
+                               stream);
+          kernels::norm_rope_store(rope, store, stream);
+          for (const DeviceCopy* copy : {&k_out, &v_out}) copy->download(stream);
+          cuda::synchronize(stream);
+          for (const Tensor& result : {k_got, v_got}) results.push_back(result);
+        }
+        for (size_t i = 0; i < 2; ++i) expect_same_bytes(results[i], results[i + 2]);
+      }
+}
+
 TEST_F(CudaStore, WritesTheMlaRowsOfTheReference) {
   cuda::OwnedStream owned(kGpu);
   Stream& stream = owned.get();

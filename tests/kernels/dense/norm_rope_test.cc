@@ -24,7 +24,7 @@ TEST_F(NormRope, NormalizesThenRotatesEachHeadOfQAndK) {
   const std::vector<int32_t> positions = {7, 0, 9};
   for (const auto& target : targets())
     for (const auto& [head_dim, rotary_dim] : std::vector<std::pair<int64_t, int64_t>>{
-             {64, 64}, {128, 128}, {80, 80}, {128, 32}, {20, 6}, {256, 64}, {320, 32}})
+             {64, 64}, {128, 128}, {80, 80}, {128, 32}, {20, 6}, {256, 64}, {320, 32}, {512, 512}})
       for (const bool normalized : {false, true}) {
         SCOPED_TRACE(testing::Message()
                      << *target << " head_dim " << head_dim << " normalized " << normalized);

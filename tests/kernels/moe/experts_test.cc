@@ -168,6 +168,20 @@ TEST_P(ExpertsTest, MatchFloat64) {
       }
 }
 
+TEST_P(ExpertsTest, WithGeluMatchFloat64) {
+  for (const DType dtype : kWeightTypes)
+    for (const MoeShape& shape : kShapes)
+      for (const int64_t num_tokens : {1, 17, 150}) {
+        const DType x_dtype = GetParam().activation_for(dtype);
+        Layer layer(shape, num_tokens, dtype, x_dtype, Choice::kEven);
+        layer.gate.activation = ExpertActivation::kGeluTanh;
+        SCOPED_TRACE(testing::Message()
+                     << num_tokens << " tokens, " << shape.num_experts << " experts, " << to_string(dtype));
+        expect_near(layer.compute(GetParam(), 0, num_tokens, Parts::kOne), layer.expected(),
+                    tolerance_for(x_dtype));
+      }
+}
+
 TEST_P(ExpertsTest, WithBiasesAndClampedSwigluMatchFloat64) {
   for (const DType dtype : kWeightTypes)
     for (const MoeShape& shape : kShapes)

@@ -41,11 +41,13 @@ void MoeDevice::route(const kernels::RouteArgs& args) const {
   cuda::OwnedStream owned(kGpu);
   Stream stream = owned.get();
   const DeviceCopy logits(args.logits, stream), experts(args.experts, stream), weights(args.weights, stream);
-  std::optional<DeviceCopy> correction;
+  std::optional<DeviceCopy> correction, expert_scales;
   if (!args.correction.empty()) correction.emplace(args.correction, stream);
+  if (!args.expert_scales.empty()) expert_scales.emplace(args.expert_scales, stream);
   kernels::route({.logits = logits.view(),
                   .rule = args.rule,
                   .correction = correction ? correction->view() : TensorView(),
+                  .expert_scales = expert_scales ? expert_scales->view() : TensorView(),
                   .experts = experts.view(),
                   .weights = weights.view()},
                  stream);

@@ -54,6 +54,29 @@ TEST_P(RouteTest, MatchesFloat64) {
                           top_k);
 }
 
+TEST_P(RouteTest, MultipliesWeightsByFactorsOfTheExperts) {
+  const TestTensor logits = TestTensor::random({9, 40}, DType::kF32, 3, 4.0f),
+                   scales = TestTensor::random({40}, DType::kF32, 4);
+  const Routed plain(9, 5), scaled(9, 5), expected(9, 5);
+  GetParam().route(plain.args(logits, {}));
+  RouteArgs args = scaled.args(logits, {});
+  args.expert_scales = scales;
+  GetParam().route(args);
+  RouteArgs reference_args = expected.args(logits, {});
+  reference_args.expert_scales = scales;
+  reference::route(reference_args);
+  EXPECT_TRUE(std::ranges::equal(plain.experts.span<int32_t>(), scaled.experts.span<int32_t>()));
+  for (int64_t i = 0; i < scaled.weights.size(); ++i) {
+    const int32_t expert = scaled.experts.span<int32_t>()[static_cast<size_t>(i)];
+    EXPECT_FLOAT_EQ(scaled.weights.at(i), plain.weights.at(i) * scales.at(expert));
+    EXPECT_NEAR(scaled.weights.at(i), expected.weights.at(i), 2e-6 * std::abs(expected.weights.at(i)));
+  }
+  args.expert_scales = scales.view().slice(0, 0, 39);
+  Stream host;
+  EXPECT_NE(error_message(ErrorCode::kInvalidArgument, [&] { check(args, host); }).find("expert_scales"),
+            std::string::npos);
+}
+
 TEST_P(RouteTest, BreaksTiesByLowestExpert) {
   TestTensor logits = TestTensor::random({50, 70}, DType::kF32, 4);
   for (int64_t i = 0; i < logits.size(); ++i) logits.set(i, static_cast<float>(std::round(logits.at(i))));

@@ -42,6 +42,10 @@ void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& o
   }
 }
 
+void linear(const TensorView& x, const Linear& linear, const TensorView& out, const OpContext& context) {
+  multiply_parts(x, {&linear, 1}, out, context);
+}
+
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context) {
   const bool all = args.rows.empty() || std::ssize(args.rows) == residual.num_tokens();
   const auto gather = [&](const TensorView& from, const TensorView& to) {
@@ -124,7 +128,7 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
   if (!post_norm.weight.empty()) {
     const TensorView addend = ResidualAccess::free_scratch(residual);
     multiply_parts(x, parts, addend, context);
-    return rms_norm_add(addend, post_norm.weight, post_norm.eps, residual.sum(), context.stream);
+    return norm_add(addend, post_norm, residual, context);
   }
   const bool deferred = kernels::linear({.x = x,
                                          .weight = linear.weight,
@@ -137,6 +141,19 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
                                          .next_norm = ResidualAccess::next_norm(residual)},
                                         context.stream);
   ResidualAccess::set_deferred(residual, deferred);
+}
+
+void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const OpContext& context) {
+  if (on_gpu(context)) {
+    ResidualAccess::free_scratch(residual);
+    return rms_norm_add(x, norm.weight, norm.eps, residual.sum(), context.stream);
+  }
+  rms_norm(x, norm.weight, norm.eps, ResidualAccess::leave_addend(residual), context.stream);
+}
+
+void scale_residual(Residual& residual, const TensorView& factor, const OpContext& context) {
+  // Without a norm, this adds the pending addend.
+  scale(ResidualAccess::normalized(residual, {}, context.stream), factor, context.stream);
 }
 
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,

@@ -34,11 +34,13 @@ Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const Rou
   RouteArgs choice{.logits = router.logits,
                    .rule = args.rule,
                    .correction = args.correction,
+                   .expert_scales = args.expert_scales,
                    .experts = router.experts,
                    .weights = router.weights};
   check(choice, context.stream);
   const OnGpu gpu(context.stream);
-  if (gpu && !args.norm.weight.empty()) {
+  const bool shares_norm = args.router_norm.weight.empty();
+  if (gpu && !args.norm.weight.empty() && shares_norm && args.expert_scales.empty()) {
     const TensorView normalized = ResidualAccess::free_scratch(residual);
     if (norm_route({.x = residual.sum(),
                     .norm = args.norm.weight,
@@ -55,15 +57,17 @@ Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const Rou
                    context.stream))
       return {.x = normalized, .has_gate = true};
   }
-  const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
+  const TensorView x =
+      ResidualAccess::normalized(residual, shares_norm ? args.norm : args.router_norm, context.stream);
   const Linear parts[] = {args.router};
   multiply_parts(x, parts, router.logits, context);
-  if (choice.experts.num_elements() == 0) return {.x = x};
-  if (gpu)
-    cuda::route(choice, context.stream);
-  else
-    cpu::route(choice);
-  return {.x = x};
+  if (choice.experts.num_elements() > 0) {
+    if (gpu)
+      cuda::route(choice, context.stream);
+    else
+      cpu::route(choice);
+  }
+  return {.x = shares_norm ? x : ResidualAccess::normalized(residual, args.norm, context.stream)};
 }
 
 // Computes the product of the shared expert's gate, unless `routed` has it, and scales `inner` by its
@@ -147,6 +151,9 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
                          .workspace = context.workspace,
                          .batch_invariant = context.batch_invariant};
   bool shares = !args.shared.gate_up.empty();
+  const bool writes_out = !args.out.empty();
+  require(!writes_out || (!projects && !shares), "out ", args.out,
+          ": expected none with a shared expert or latent vectors");
   if (shares && !projects && args.shared.gate_up.size() == 1) {
     experts.shared = {.gate_up = args.shared.gate_up.front(),
                       .down = args.shared.down,
@@ -160,7 +167,12 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   }
   if (shares) apply_shared_gate_up(routed, args, context);
   // On a CPU the sum remains pending for the next norm, in the memory of x. Latent vectors are overwritten.
-  if (!on_gpu && !projects) experts.out = ResidualAccess::leave_addend(residual);
+  if (writes_out) {
+    experts.out = args.out;
+    experts.accumulate = false;
+  } else if (!on_gpu && !projects) {
+    experts.out = ResidualAccess::leave_addend(residual);
+  }
   moe_experts(experts, context.stream);
   if (projects) linear_add(args.latents.rows, args.latents.out, residual, context);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);

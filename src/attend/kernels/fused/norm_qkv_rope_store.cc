@@ -39,24 +39,28 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
   const bool norms_heads = args.qk_norm.q.empty() || args.qk_norm.q.shape[0] == head_dim;
   require(norms_heads || !args.q_gates, "q_gates: expected norms of each head, or none");
   const TensorView q_rows = args.qkv_out.slice(1, 0, k_begin).split(1, q_features).slice(2, 0, head_dim);
-  const NormRopeArgs rope{.q = q_rows,
-                          .k = heads(k_begin, v_begin),
-                          .q_norm = norms_heads ? args.qk_norm.q : TensorView(),
-                          .k_norm = norms_heads ? args.qk_norm.k : TensorView(),
-                          .eps = args.qk_norm.eps,
-                          .positions = args.rope.positions,
-                          .cos = args.rope.cos,
-                          .sin = args.rope.sin,
-                          .interleaved = args.rope.interleaved,
-                          .norm_after_rope = args.qk_norm.after_rope};
+  NormRopeArgs rope{.q = q_rows,
+                    .k = heads(k_begin, v_begin),
+                    .q_norm = norms_heads ? args.qk_norm.q : TensorView(),
+                    .k_norm = norms_heads ? args.qk_norm.k : TensorView(),
+                    .eps = args.qk_norm.eps,
+                    .positions = args.rope.positions,
+                    .cos = args.rope.cos,
+                    .sin = args.rope.sin,
+                    .interleaved = args.rope.interleaved,
+                    .norm_after_rope = args.qk_norm.after_rope,
+                    .norm_v = args.norm_v};
   // Only the values of q change, so this may follow the store.
   const auto apply_temperature = [&] {
     if (args.temperature.slope > 0.0f)
       scale_by_position(rope.q, args.positions, args.temperature, context.stream);
   };
-  const StoreKvArgs store{.k = rope.k, .v = heads(v_begin, args.qkv_out.shape[1]), .to = args.to};
+  require(args.norm_v || !args.k_as_v, "k_as_v: expected norm_v");
+  rope.v_out = heads(v_begin, args.qkv_out.shape[1]);
+  const StoreKvArgs store{.k = rope.k, .v = args.k_as_v ? rope.k : rope.v_out, .to = args.to};
+  const TensorView product = args.k_as_v ? args.qkv_out.slice(1, 0, v_begin) : args.qkv_out;
   if (!norms_heads) {
-    norm_linear(residual, {.norm = args.norm, .linear = args.qkv, .out = args.qkv_out}, context);
+    norm_linear(residual, {.norm = args.norm, .linear = args.qkv, .out = product}, context);
     const auto norm_part = [&](int64_t begin, int64_t end, const TensorView& weight) {
       const TensorView part = args.qkv_out.slice(1, begin, end);
       rms_norm(part, weight, args.qk_norm.eps, part, context.stream);
@@ -72,7 +76,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     qkv_norm_rope_store({.x = residual.sum(),
                          .weight = one.weight,
                          .bias = one.bias,
-                         .out = args.qkv_out,
+                         .out = product,
                          .workspace = context.workspace,
                          .batch_invariant = context.batch_invariant,
                          .rounds_x = context.rounds_x,
@@ -82,10 +86,24 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     return rope.q;
   }
   const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
-  multiply_parts(x, args.qkv, args.qkv_out, context);
+  multiply_parts(x, args.qkv, product, context);
   norm_rope_store(rope, store, context.stream);
   apply_temperature();
   return rope.q;
+}
+
+TensorView norm_q_rope(Residual& residual, const NormQRopeArgs& args, const OpContext& context) {
+  norm_linear(residual, {.norm = args.norm, .linear = args.q, .out = args.q_out}, context);
+  const TensorView q = args.q_out.split(1, args.head_dim);
+  norm_rope({.q = q,
+             .q_norm = args.q_norm,
+             .eps = args.eps,
+             .positions = args.rope.positions,
+             .cos = args.rope.cos,
+             .sin = args.rope.sin,
+             .interleaved = args.rope.interleaved},
+            context.stream);
+  return q;
 }
 
 }  // namespace attend::kernels

@@ -125,10 +125,19 @@ struct NormActivatedLinearArgs {
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
+// out = W x + b, for activations that are not the residual stream.
+void linear(const TensorView& x, const Linear& linear, const TensorView& out, const OpContext& context);
+
 // residual += post_norm(W x + b), if there is a post_norm. If ranks divide W by in_features, the product is
 // all-reduced here; W is whole today.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
+
+// residual += norm(x). x: [num_tokens, hidden_size]; overwritten.
+void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const OpContext& context);
+
+// residual *= factor. factor: f32 [1], in the memory of the device.
+void scale_residual(Residual& residual, const TensorView& factor, const OpContext& context);
 
 // residual = norm(residual + W x + b): the stream itself is normalized after a sublayer.
 void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
@@ -173,6 +182,10 @@ struct NormQkvRopeStoreArgs {
   // Each head of q is followed by its output gate of head_dim features. They remain in qkv_out.
   bool q_gates = false;
   QkNorm qk_norm = {};
+  // Normalizes each head of v without weights, with the epsilon of qk_norm.
+  bool norm_v = false;
+  // `qkv` has no heads of v: v is k before its norm and rotation. Requires norm_v.
+  bool k_as_v = false;
   RopeAngles rope;
   // Temperature of q, by position.
   QueryTemperature temperature = {};
@@ -190,6 +203,19 @@ struct NormQkvRopeStoreArgs {
 // requires of kernels that store K and V (attention_batch.h).
 TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& args,
                                const OpContext& context);
+
+struct NormQRopeArgs {
+  Norm norm;
+  LinearParts q;           // out_features: heads of q
+  TensorView q_norm = {};  // [head_dim]; empty: no norm of heads
+  float eps = 1e-6f;       // of q_norm
+  RopeAngles rope;
+  int head_dim = 0;
+  TensorView q_out;  // [num_tokens, num_q_heads * head_dim]
+};
+// q = W norm(residual) + b, normalized and rotated: layers that attend to the K and V of another layer.
+// Returns q_out as [num_tokens, num_q_heads, head_dim].
+TensorView norm_q_rope(Residual& residual, const NormQRopeArgs& args, const OpContext& context);
 
 // moe_add(): a mixture of experts over the residual stream.
 
@@ -214,15 +240,18 @@ struct ExpertLatents {
 
 struct MoeAddArgs {
   Norm norm;
-  Linear router;  // [num_experts, hidden_size]
+  Norm router_norm = {};  // norm of the router's input; without a weight: `norm`
+  Linear router;          // [num_experts, hidden_size]
   RouterRule rule = {};
-  TensorView correction = {};  // as in RouteArgs
+  TensorView correction = {}, expert_scales = {};  // as in RouteArgs
   MoeShape shape;
   ExpertWeights experts;
   ExpertLatents latents = {};
   ExpertGate gate = {};              // for the routed experts; the shared one has SiLU, or also kRelu2
   bool weights_scale_input = false;  // as in MoeExpertsArgs
   SharedExpert shared = {};
+  // Receives the sum instead of the residual; not with a shared expert or latents. [num_tokens, hidden_size].
+  TensorView out = {};
   TensorView scratch;  // [num_tokens, moe_scratch_width()] of the residual's dtype, contiguous, aligned to 64
 };
 // residual += sum over each token's experts of weight * (Wdown act(Wgate y, Wup y)) with y = norm(residual),

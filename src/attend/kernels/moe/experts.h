@@ -55,6 +55,8 @@ struct RouteArgs {
   // f32 [num_experts], for kSigmoid: added to the scores for the selection of groups and experts, but not for
   // the weights; empty: none.
   TensorView correction = {};
+  // f32 [num_experts]: factors of the weights, after they are divided by their sum; empty: none.
+  TensorView expert_scales = {};
   TensorView experts;  // i32 [num_tokens, top_k], contiguous: the best one first; of equal ones the lowest
                        // expert
   TensorView weights;  // f32 [num_tokens, top_k], contiguous
@@ -114,6 +116,7 @@ enum class ExpertActivation : uint8_t {
   kSilu,           // silu(gate) * up. The rows of gate_up are all gate rows, then all up rows.
   kClampedSwiglu,  // (up + 1) gate / (1 + e^-(alpha gate)), gate at most limit, up in [-limit, limit]. Rows
                    // of gate and up alternate (gpt-oss), unless ExpertGate::alternates is false.
+  kGeluTanh,       // gelu_tanh(gate) * up (Gemma 4). Rows as with kSilu.
   kRelu2,          // max(up, 0)^2, without a gate: gate_up has the up rows only (NemotronH)
 };
 struct ExpertGate {

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <numeric>
 #include <vector>
 
@@ -30,11 +31,20 @@ std::vector<double> multiply(std::span<const Linear> linears, int64_t first_row,
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+// arXiv 1606.08415.
+double gelu_tanh(double x) {
+  return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / std::numbers::pi) * (x + 0.044715 * x * x * x)));
+}
+
 std::vector<double> activate(const ExpertGate& rule, const std::vector<double>& gate_up) {
   std::vector<double> inner(gate_up.size() / static_cast<size_t>(rule.num_products()));
   for (size_t j = 0; j < inner.size(); ++j) {
     if (rule.activation == ExpertActivation::kSilu) {
       inner[j] = gate_up[j] * sigmoid(gate_up[j]) * gate_up[inner.size() + j];
+      continue;
+    }
+    if (rule.activation == ExpertActivation::kGeluTanh) {
+      inner[j] = gelu_tanh(gate_up[j]) * gate_up[inner.size() + j];
       continue;
     }
     if (rule.activation == ExpertActivation::kRelu2) {
@@ -109,7 +119,9 @@ void route(const RouteArgs& args) {
       for (int64_t i = 0; i < top_k; ++i) sum += score(i);
     for (int64_t i = 0; i < top_k; ++i) {
       args.experts[token].as<int32_t>()[i] = order[static_cast<size_t>(i)];
-      args.weights[token].as<float>()[i] = static_cast<float>(score(i) / sum * double{rule.scale});
+      const double scale =
+          args.expert_scales.empty() ? 1.0 : load(args.expert_scales, order[static_cast<size_t>(i)]);
+      args.weights[token].as<float>()[i] = static_cast<float>(score(i) / sum * double{rule.scale} * scale);
     }
   }
 }

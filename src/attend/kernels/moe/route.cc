@@ -48,6 +48,13 @@ void check(const RouteArgs& args, const Stream& stream) {
             ": expected a contiguous tensor");
     require_on(stream, "correction", args.correction);
   }
+  if (!args.expert_scales.empty()) {
+    require_shape("expert_scales", args.expert_scales, {num_experts});
+    require_dtype("expert_scales", args.expert_scales, DType::kF32);
+    require(args.expert_scales.is_contiguous(), "expert_scales ", args.expert_scales,
+            ": expected a contiguous tensor");
+    require_on(stream, "expert_scales", args.expert_scales);
+  }
   require_dtype("logits", args.logits, DType::kF32);
   require_dtype("experts", args.experts, DType::kI32);
   require_dtype("weights", args.weights, DType::kF32);

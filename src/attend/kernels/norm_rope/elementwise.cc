@@ -161,6 +161,16 @@ void scale(const TensorView& x, float factor, Stream& stream) {
   cpu::scale(x, factor, cpu::detect_isa());
 }
 
+void scale(const TensorView& x, const TensorView& factor, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  require_shape("factor", factor, {1});
+  require_dtype("factor", factor, DType::kF32);
+  require_on(stream, "factor", factor);
+  if (const OnGpu gpu(stream); gpu) return cuda::scale(x, factor, stream);
+  cpu::scale(x, *factor.as<const float>(), cpu::detect_isa());
+}
+
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);

@@ -68,6 +68,8 @@ void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
 
 // x *= factor, in place. Does nothing if the factor is 1. x: [num_tokens, features], last stride 1.
 void scale(const TensorView& x, float factor, Stream& stream);
+// Same for a factor in the memory of the device: f32 [1].
+void scale(const TensorView& x, const TensorView& factor, Stream& stream);
 
 // x = cap tanh(x / cap), in place. x: [num_rows, num_columns]; cap above 0.
 void soft_cap(const TensorView& x, float cap, Stream& stream);

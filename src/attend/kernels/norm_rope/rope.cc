@@ -30,12 +30,17 @@ void require_angles(std::string_view name, const TensorView& heads, View<const i
   require_indices(stream, "positions", positions, heads.shape[0], cos.shape[0], "cos");
 }
 
-constexpr int64_t kMaxUnitNorm = 256;
+constexpr int64_t kMaxUnitNorm = 512;
 
 // Returns a zero weight for a norm without weights, which uses an offset of 1.
 TensorView no_weight(int64_t dim) {
   static constexpr float kZeros[kMaxUnitNorm] = {};
   return TensorView::contiguous(const_cast<float*>(kZeros), DType::kF32, {dim});
+}
+
+void check_heads_like(const TensorView& out, const TensorView& v, const Stream& stream) {
+  require_shape("v_out", out, {v.shape[0], v.shape[1], v.shape[2]});
+  require_activation_on(stream, "v_out", out);
 }
 
 }  // namespace
@@ -132,13 +137,22 @@ void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
 
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream) {
   require(rope.k.data == store.k.data, "norm_rope_store: expected the same k in rope and store");
+  require(!rope.norm_v || store.v.shape[2] <= kMaxUnitNorm, "norm_v: heads of ", store.v.shape[2],
+          ": expected at most ", kMaxUnitNorm);
   if (const OnGpu gpu(stream); gpu) {
     check(rope, stream);
     check(store);
     return cuda::norm_rope_store(rope, store, stream);
   }
+  // The norm of v runs first, since v may be k.
+  StoreKvArgs normalized = store;
+  if (rope.norm_v) {
+    normalized.v = rope.v_out;
+    check_heads_like(normalized.v, store.v, stream);
+    cpu::rms_norm(store.v, no_weight(store.v.shape[2]), rope.eps, normalized.v, 1.0f, cpu::detect_isa());
+  }
   norm_rope(rope, stream);
-  store_kv(store, stream);
+  store_kv(normalized, stream);
 }
 
 }  // namespace attend::kernels

@@ -33,6 +33,10 @@ struct NormRopeArgs {
   bool interleaved = false;            // as in rope()
   // Normalizes heads of q and k again after RoPE, without weights (Llama 4).
   bool norm_after_rope = false;
+  // For norm_rope_store(): normalizes heads of the stored v without weights.
+  bool norm_v = false;
+  // Memory for normalized v on the CPU, with the shape of v; it may be v, unless v is k.
+  TensorView v_out = {};
 };
 // Checks shapes, dtypes, devices and, on the CPU, positions. Throws Error with the invalid argument.
 void check(const NormRopeArgs& args, const Stream& stream);
@@ -81,7 +85,8 @@ void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 // Norms of heads, RoPE and the store of K and V in one operation.
 
 // norm_rope(rope) followed by store_kv(store), where k of the store is that of `rope`; stored values have the
-// same bits. On a GPU it is one launch, which does not modify k itself.
+// same bits. With norm_v, v of the store may be k, from before its norm. On a GPU it is one launch, which
+// does not modify k itself.
 void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream& stream);
 
 // Operations between the projections of multi-head latent attention and its attention, fused.

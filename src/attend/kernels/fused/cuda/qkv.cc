@@ -49,9 +49,9 @@ KernelChoice make_choice(const LinearArgs& product, const NormRopeArgs& rope) {
 // either both normalized or both not.
 bool supports_heads(const NormRopeArgs& rope) {
   const int64_t half = rope.cos.shape[1], num_groups = half / sm80::kFeatures;
-  return !rope.interleaved && !rope.norm_after_rope && rope.q_norm.empty() == rope.k_norm.empty() &&
-         2 * half == rope.q.shape[2] && half % sm80::kFeatures == 0 && half <= kMaxRopeHalf &&
-         (num_groups & (num_groups - 1)) == 0;
+  return !rope.interleaved && !rope.norm_after_rope && !rope.norm_v &&
+         rope.q_norm.empty() == rope.k_norm.empty() && 2 * half == rope.q.shape[2] &&
+         half % sm80::kFeatures == 0 && half <= kMaxQkvHalf && (num_groups & (num_groups - 1)) == 0;
 }
 
 // Returns true if `heads` are the heads of `out` from column `column`.

@@ -90,7 +90,7 @@ class HeadsEpilogue : public QkvHeadLayout {
 class NormalizedHeadsEpilogue : public QkvHeadLayout {
  public:
   static constexpr bool kHeads = true, kClusterSync = true;
-  static constexpr int kMaxPairsPerHead = kMaxRopeHalf;
+  static constexpr int kMaxPairsPerHead = kMaxQkvHalf;
   struct Prefetched : Rotation {
     float2 norm = make_float2(1.0f, 1.0f);
     float2 pair = make_float2(0.0f, 0.0f);

@@ -7,6 +7,7 @@
 namespace attend::kernels::cuda {
 
 inline constexpr int kMaxQkvRows = 16;
+inline constexpr int kMaxQkvHalf = 128;  // rotated pairs of a head
 
 // Same bits as launch_skinny_gemm_bf16(product) followed by launch_norm_rope(rope), except that k and v are
 // written only to the cache, not to the product's out. product.out starts with q, k and v in this order, with

@@ -139,6 +139,7 @@ class ExpertProduct {
 // first intermediate_size features of the row.
 void activate(const ExpertGate& gate, const TensorView& gate_up, const TensorView& out, Isa isa) {
   if (gate.activation == ExpertActivation::kSilu) return silu_mul(gate_up, out, isa);
+  if (gate.activation == ExpertActivation::kGeluTanh) return gelu_tanh_mul(gate_up, out, isa);
   if (gate.activation == ExpertActivation::kRelu2) return relu2(out, isa);
   constexpr int64_t kRun = 64;
   const ElementwiseKernels kernels = elementwise_kernels(isa);

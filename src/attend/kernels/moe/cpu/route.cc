@@ -97,6 +97,8 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
     weigh_by_softmax(logits, args.rule, weights);
   else
     weigh_by_sigmoid(args.rule, weights);
+  if (args.expert_scales.empty()) return;
+  for (size_t i = 0; i < experts.size(); ++i) weights[i] *= args.expert_scales.as<const float>()[experts[i]];
 }
 
 }  // namespace

@@ -178,6 +178,7 @@ void skinny_experts(const MoeExpertsArgs& args, const ExpertScratch& scratch, co
                    .input_weights = args.weights_scale_input ? weights : nullptr,
                    .row_pair = nullptr,
                    .clamped = clamped,
+                   .gelu = args.gate.activation == ExpertActivation::kGeluTanh,
                    .limit = args.gate.limit,
                    .alpha = args.gate.alpha},
       .shared = choice.adds_shared ? shared_parts(args) : sm80::SharedExpertParts{}};
@@ -223,6 +224,7 @@ RouteParams route_params(const RouteArgs& args, int64_t num_experts) {
           .num_groups = static_cast<int32_t>(args.rule.groups.num_groups),
           .top_groups = static_cast<int32_t>(args.rule.groups.top_groups),
           .correction = args.correction.empty() ? nullptr : args.correction.as<const float>(),
+          .expert_scales = args.expert_scales.empty() ? nullptr : args.expert_scales.as<const float>(),
           .scale = args.rule.scale,
           .sum_epsilon = args.rule.sum_epsilon,
           .over_all_experts = args.rule.weights == RouterWeights::kAllExperts,
@@ -316,6 +318,7 @@ void moe_experts(const MoeExpertsArgs& args, Stream& stream) {
                                                .input_weights = args.weights_scale_input ? weights : nullptr,
                                                .row_pair = scratch.segments.as<const int32_t>(),
                                                .clamped = clamped,
+                                               .gelu = args.gate.activation == ExpertActivation::kGeluTanh,
                                                .limit = args.gate.limit,
                                                .alpha = args.gate.alpha}};
   // scratch.rows is free here: it is written by the second product.

@@ -68,6 +68,7 @@ ScaleParams scale_params(const TensorView& x, const TensorView& gates, float fac
   return {.x = device_rows(x),
           .gates = device_rows(gates),
           .factor = factor,
+          .device_factor = nullptr,
           .num_rows = static_cast<int32_t>(x.shape[0]),
           .num_columns = static_cast<int32_t>(x.shape[1]),
           .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})};
@@ -86,9 +87,10 @@ RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
 }
 
 NormRopeParams norm_rope_params(const NormRopeArgs& args) {
-  if (args.cos.shape[1] > kMaxRopeHalf)
-    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs support at most ", kMaxRopeHalf,
-         " pairs per head");
+  const int max_half = args.interleaved ? kMaxNarrowRopeHalf : kMaxRopeHalf;
+  if (args.cos.shape[1] > max_half)
+    fail(ErrorCode::kUnsupported, "cos ", args.cos, ": GPUs support at most ", max_half,
+         args.interleaved ? " interleaved pairs per head" : " pairs per head");
   return {.heads = {rope_heads(args.q, args.q_norm), rope_heads(args.k, args.k_norm)},
           .store = {},
           .positions = args.positions.data(),
@@ -100,7 +102,8 @@ NormRopeParams norm_rope_params(const NormRopeArgs& args) {
           .num_tokens = static_cast<int32_t>(args.q.shape[0]),
           .head_dim = static_cast<int32_t>(args.q.shape[2]),
           .half = static_cast<int32_t>(args.cos.shape[1]),
-          .norm_after_rope = args.norm_after_rope};
+          .norm_after_rope = args.norm_after_rope,
+          .norm_v = args.norm_v};
 }
 
 }  // namespace
@@ -178,6 +181,12 @@ void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& strea
 
 void scale(const TensorView& x, float factor, Stream& stream) {
   launch_scale(scale_params(x, {}, factor), stream.handle);
+}
+
+void scale(const TensorView& x, const TensorView& factor, Stream& stream) {
+  ScaleParams params = scale_params(x, {}, 1.0f);
+  params.device_factor = factor.as<const float>();
+  launch_scale(params, stream.handle);
 }
 
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream) {

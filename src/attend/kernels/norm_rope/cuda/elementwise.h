@@ -25,6 +25,7 @@ void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
 void scale(const TensorView& x, float factor, Stream& stream);
+void scale(const TensorView& x, const TensorView& factor, Stream& stream);
 void silu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);
 void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& stream);

@@ -238,6 +238,7 @@ __global__ void __launch_bounds__(kMaxThreads) scale_kernel(const __grid_constan
   if (g >= num_element_groups(params.num_columns)) return;
   const Row row(params.x, blockIdx.x, params.num_columns, params.aligned);
   float factor = params.factor;
+  if (params.device_factor != nullptr) factor *= *params.device_factor;
   if (params.gates.data != nullptr)
     factor *= Sigmoid::of(
         load_element(params.gates.data, row_begin(params.gates, blockIdx.x), params.gates.element));

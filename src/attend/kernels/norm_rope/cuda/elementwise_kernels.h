@@ -76,11 +76,12 @@ void launch_gelu(const ActivationParams& params, void* stream);
 void launch_gelu_tanh(const ActivationParams& params, void* stream);
 void launch_relu2(const ActivationParams& params, void* stream);
 
-// x = factor x, or sigmoid(gates[row]) factor x if there are gates.
+// x = factor x, or sigmoid(gates[row]) factor x if there are gates, or *device_factor factor x.
 struct ScaleParams {
   DeviceRows x;
   DeviceRows gates;  // [num_rows, 1]
   float factor;
+  const float* device_factor;  // null: none
   int32_t num_rows, num_columns;
   bool aligned;
 };
@@ -123,7 +124,8 @@ struct RopeHeads {
   Element element;
   DeviceVector norm;  // [head_dim]
 };
-inline constexpr int kMaxRopeHalf = 128;
+// Rotated pairs of a head: (i, i + half), and (2 i, 2 i + 1).
+inline constexpr int kMaxRopeHalf = 256, kMaxNarrowRopeHalf = 128;
 // Positions and angles are read before the previous kernel has finished, so that kernel must not write them.
 struct NormRopeParams {
   RopeHeads heads[2];  // q and k; k may have no heads
@@ -135,6 +137,7 @@ struct NormRopeParams {
   float eps;
   int32_t num_tokens, head_dim, half;  // half: number of rotated pairs, at most kMaxRopeHalf; 0: no angles
   bool norm_after_rope;  // heads of q and k are normalized again after the rotation, without weights
+  bool norm_v;           // stored heads of v are normalized, without weights
 };
 // `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
 void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);

@@ -1,7 +1,7 @@
 // Same bits as norm_rope_kernel.cu, for heads that are rotated completely and can be accessed in groups of
 // eight elements.
 //
-//   tile        1 token and 32 / kLanes of its heads per warp iteration (kLanes = 4, 8 or 16 lanes per head);
+//   tile        1 token and 32 / kLanes of its heads per warp iteration (kLanes = 4 to 32 lanes per head);
 //               the next heads' loads are in flight
 //   warps       4, all alike; enough warps per token to fill the GPU
 //   registers   72 to 80
@@ -103,9 +103,11 @@ class TokenLane {
     convert_16_bit_group<T>(bits.second, second);
     const bool is_v = head >= num_q_ + num_k_;
     const T* const weights = is_v ? nullptr : static_cast<const T*>(find_heads(head).norm.data);
-    if (__any_sync(kAllLanes, weights != nullptr)) {
+    const bool normalizes_v = is_v && params_.norm_v;
+    if (__any_sync(kAllLanes, weights != nullptr || normalizes_v)) {
       const float scale = head_norm_scale(first, second);
       if (weights != nullptr && has_pairs_) normalize(weights, scale, first, second);
+      if (normalizes_v) multiply(scale, first, second);
     }
     if (!has(head)) return;
     if (!is_v) rotate_pairs(first, second);
@@ -147,6 +149,14 @@ class TokenLane {
     for (int j = 0; j < kGroupElements; ++j) {
       first[j] = first[j] * scale * first_weights[j];
       second[j] = second[j] * scale * second_weights[j];
+    }
+  }
+
+  __device__ static void multiply(float scale, Group& first, Group& second) {
+#pragma unroll
+    for (int j = 0; j < kGroupElements; ++j) {
+      first[j] *= scale;
+      second[j] *= scale;
     }
   }
 
@@ -228,7 +238,8 @@ template <class T>
 void launch_elements(const NormRopeParams& params, void* stream) {
   if (params.half <= 4 * kGroupElements) return launch_groups<T, 4>(params, stream);
   if (params.half <= 8 * kGroupElements) return launch_groups<T, 8>(params, stream);
-  launch_groups<T, kMaxRopeHalf / kGroupElements>(params, stream);
+  if (params.half <= 16 * kGroupElements) return launch_groups<T, 16>(params, stream);
+  launch_groups<T, 32>(params, stream);
 }
 
 bool divides(int64_t divisor, std::initializer_list<int64_t> values) {

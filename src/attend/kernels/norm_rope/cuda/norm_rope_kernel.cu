@@ -18,7 +18,8 @@ namespace attend::kernels::cuda {
 namespace {
 
 constexpr int kWarps = 4;
-constexpr int kMaxPairs = kMaxRopeHalf / 32;  // per lane: the instances are for this number and for one
+// Pairs per lane: the instances are for these numbers and for one.
+constexpr int kNarrowPairs = kMaxNarrowRopeHalf / 32, kWidePairs = kMaxRopeHalf / 32;
 // Elements of a lane that are not rotated and are loaded together: heads of 256 with 64 rotated elements
 // have 6.
 constexpr int kKeptRest = 8;
@@ -93,13 +94,23 @@ __device__ float warp_sum(float value) {
   return value;
 }
 
-__device__ void store_v(const StoreParams& store, int64_t token, int head, int lane) {
-  const StoreRows& rows = store.rows[1];
-  const CacheRow cache(store, 1, load_slot(store, token), head);
+// The norm sums the squares of pairs in the order of HeadLane.
+__device__ void store_v(const NormRopeParams& params, int64_t token, int head, int lane) {
+  const StoreRows& rows = params.store.rows[1];
+  const CacheRow cache(params.store, 1, load_slot(params.store, token), head);
   const int64_t from = token * rows.from.token_stride + head * rows.from.head_stride;
+  const auto load = [&](int d) { return load_element(rows.from.data, from + d, rows.from_element); };
+  float scale = 1.0f;
+  if (params.norm_v) {
+    const int half = rows.head_dim / 2;
+    float sum = 0.0f;
+    for (int i = lane; i < half; i += 32) sum += pair_squares(load(i), load(i + half));
+    scale = norm_scale(warp_sum(sum), rows.head_dim, params.eps);
+  }
+  // The cache stores the values that a normalized v in memory would have.
 #pragma unroll 4
   for (int d = lane; d < rows.head_dim; d += 32)
-    cache.write(d, load_element(rows.from.data, from + d, rows.from_element));
+    cache.write(d, params.norm_v ? rounded(load(d) * scale, rows.from_element) : load(d));
 }
 
 // Lane of the warp that normalizes and rotates one head of one token.
@@ -223,7 +234,7 @@ __global__ void __launch_bounds__(32 * kWarps, 6)
   if (token >= params.num_tokens) return ptx::griddepcontrol_wait();
   if (head >= num_q + num_k) {
     ptx::griddepcontrol_wait();
-    return store_v(params.store, token, head - num_q - num_k, lane);
+    return store_v(params, token, head - num_q - num_k, lane);
   }
   const bool is_q = head < num_q;
   const RopeHeads& heads = params.heads[is_q ? 0 : 1];
@@ -249,8 +260,10 @@ void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stre
   if (num_rows == 0) return;
   if (!interleaved && supports_groups(params)) return launch_norm_rope_groups(params, stream);
   const bool few = params.half <= 32;
-  const auto kernel = interleaved ? (few ? norm_rope_kernel<true, 1> : norm_rope_kernel<true, kMaxPairs>)
-                                  : (few ? norm_rope_kernel<false, 1> : norm_rope_kernel<false, kMaxPairs>);
+  const auto kernel = interleaved ? (few ? norm_rope_kernel<true, 1> : norm_rope_kernel<true, kNarrowPairs>)
+                      : few       ? norm_rope_kernel<false, 1>
+                      : params.half <= kMaxNarrowRopeHalf ? norm_rope_kernel<false, kNarrowPairs>
+                                                          : norm_rope_kernel<false, kWidePairs>;
   launch_dependent<NormRopeParams>(kernel, static_cast<unsigned>((num_rows + kWarps - 1) / kWarps),
                                    32 * kWarps, 0, stream, params, "rope");
 }

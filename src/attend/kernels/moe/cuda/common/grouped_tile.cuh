@@ -3,6 +3,7 @@
 
 #include "attend/kernels/common/cuda/element.cuh"
 #include "attend/kernels/moe/cuda/common/moe_kernels.h"
+#include "attend/kernels/norm_rope/gelu.h"
 
 namespace attend::kernels::cuda {
 
@@ -36,6 +37,13 @@ __device__ __forceinline__ int64_t expert_weight_row(const GroupedGemmParams& pa
   return first + int64_t{half} * params.out_features + output;
 }
 
+// Returns z with gelu_tanh(x) = x / (1 + e^-z).
+__device__ __forceinline__ float gelu_exponent(float x) {
+  return 2.0f * kGeluScale * (x + kGeluCubic * x * x * x);
+}
+__device__ __forceinline__ float gelu_times(float gate, float up) {
+  return gate / (1.0f + expf(-gelu_exponent(gate))) * up;
+}
 __device__ __forceinline__ float silu_times(float gate, float up) { return gate / (1.0f + expf(-gate)) * up; }
 
 // NaN stays NaN.
@@ -57,7 +65,8 @@ __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, 
   }
   add_bias(sum, up);
   if (!params.gated) return sum;
-  return rule.clamped ? clamped_swiglu(sum, up, rule.limit, rule.alpha) : silu_times(sum, up);
+  if (rule.clamped) return clamped_swiglu(sum, up, rule.limit, rule.alpha);
+  return rule.gelu ? gelu_times(sum, up) : silu_times(sum, up);
 }
 __device__ __forceinline__ float expert_output(const GroupedGemmParams& params, int expert, int row,
                                                int output, float sum, float up) {

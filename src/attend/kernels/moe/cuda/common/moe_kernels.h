@@ -14,7 +14,8 @@ struct RouteParams {
   float* weights;       // [num_tokens, top_k]
   int32_t num_tokens, num_experts, top_k;
   int32_t num_groups, top_groups;
-  const float* correction;  // [num_experts]; null: none
+  const float* correction;     // [num_experts]; null: none
+  const float* expert_scales;  // [num_experts]; null: none
   float scale;
   float sum_epsilon;      // see RouterRule
   bool over_all_experts;  // weights are scores among all experts, not only among the chosen ones
@@ -60,8 +61,8 @@ struct ExpertEpilogue {
   const float* input_weights;  // per pair: factor of its sums before the bias is added; null: 1
   const int32_t* row_pair;     // null: rows are pairs
   // If true, (up + 1) gate / (1 + e^-(alpha gate)), with gate at most limit and up in [-limit, limit];
-  // otherwise silu(gate) * up.
-  bool clamped;
+  // otherwise gelu_tanh(gate) * up or silu(gate) * up.
+  bool clamped, gelu;
   float limit, alpha;
 };
 

@@ -144,7 +144,8 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
   if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + params.sum_epsilon;
   if (!has_choice) return;
   params.experts[token * params.top_k + lane] = chosen;
-  params.weights[token * params.top_k + lane] = weight / sum * params.scale;
+  const float scale = params.expert_scales == nullptr ? 1.0f : params.expert_scales[chosen];
+  params.weights[token * params.top_k + lane] = weight / sum * params.scale * scale;
 }
 
 }  // namespace attend::kernels::cuda

@@ -53,6 +53,9 @@ struct ExpertTilesConfig {
   static_assert(16 * kStages <= kBarrierBytes && kSharedBytes <= 227 << 10);
 };
 
+// Activation of a tile's gate and up.
+enum class Gate : uint8_t { kSilu, kGelu, kClamped };
+
 template <class T, bool kGated>
 class ExpertTilesCta {
   using Config = ExpertTilesConfig;
@@ -194,9 +197,11 @@ class ExpertTilesCta {
       // first.
       ptx::barrier_sync(kConsumerBarrier, 128 * Config::kWarpgroups);
       if (kGated && product_.epilogue.clamped)
-        write<true>(tile_at(i), warpgroup, bias, accumulators);
+        write<Gate::kClamped>(tile_at(i), warpgroup, bias, accumulators);
+      else if (kGated && product_.epilogue.gelu)
+        write<Gate::kGelu>(tile_at(i), warpgroup, bias, accumulators);
       else
-        write<false>(tile_at(i), warpgroup, bias, accumulators);
+        write<Gate::kSilu>(tile_at(i), warpgroup, bias, accumulators);
     }
   }
 
@@ -229,7 +234,7 @@ class ExpertTilesCta {
   // of its warp's 16 and of the row eight below. For two groups of eight, neighboring lanes exchange values,
   // so that one writes four outputs of the first and the other four of the second: whole sectors of 32 bytes.
   // The loop is fully unrolled to minimize the instructions per output.
-  template <bool kClamped>
+  template <Gate kGate>
   __device__ __forceinline__ void write(const Tile& tile, int warpgroup, const float* bias,
                                         const Accumulators& accumulators) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -245,8 +250,8 @@ class ExpertTilesCta {
 #pragma unroll
       for (int eight = 0; eight < kOutputs / 8; eight += 2) {
         const int output = tile.first_output + (eight + (odd ? 1 : 0)) * 8 + lane % 4 / 2 * 4;
-        const uint32_t first = make_pair<kClamped>(eight, half, input_weight, bias, accumulators),
-                       second = make_pair<kClamped>(eight + 1, half, input_weight, bias, accumulators);
+        const uint32_t first = make_pair<kGate>(eight, half, input_weight, bias, accumulators),
+                       second = make_pair<kGate>(eight + 1, half, input_weight, bias, accumulators);
         const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? first : second, 1);
         if (given && output < product_.out_features)
           *reinterpret_cast<uint2*>(to + output) = odd ? make_uint2(got, second) : make_uint2(first, got);
@@ -258,7 +263,7 @@ class ExpertTilesCta {
     return rule.input_weights != nullptr ? rule.input_weights[rule.row_pair[row]] : 1.0f;
   }
   // Computes two neighboring outputs.
-  template <bool kClamped>
+  template <Gate kGate>
   __device__ __forceinline__ uint32_t make_pair(int eight, int half, float input_weight, const float* bias,
                                                 const Accumulators& accumulators) const {
     const int column = eight * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -273,14 +278,15 @@ class ExpertTilesCta {
                             fmaf(accumulators[at + kOutputs / 2 + 1], input_weight, up_shift.y)};
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float gate = sums[i], up = ups[i], alpha = 1.0f;
-        if constexpr (kClamped) {
+        float gate = sums[i], up = ups[i], exponent = gate;
+        if constexpr (kGate == Gate::kClamped) {
           const float limit = product_.epilogue.limit;
           gate = gate > limit ? limit : gate;
           up = 1.0f + (up > limit ? limit : up < -limit ? -limit : up);
-          alpha = product_.epilogue.alpha;
+          exponent = product_.epilogue.alpha * gate;
         }
-        sums[i] = __fdividef(gate, 1.0f + __expf(-alpha * gate)) * up;
+        if constexpr (kGate == Gate::kGelu) exponent = gelu_exponent(gate);
+        sums[i] = __fdividef(gate, 1.0f + __expf(-exponent)) * up;
       }
     }
     const T results[2] = {T(sums[0]), T(sums[1])};

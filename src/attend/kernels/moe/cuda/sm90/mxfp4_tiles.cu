@@ -407,14 +407,14 @@ class MxFp4TilesCta {
   // Activation of gate and up. SiLU uses the same code without limits and without adding 1 to up.
   __device__ __forceinline__ float activated(float gate, float up) const {
     const ExpertEpilogue& rule = product_.epilogue;
-    float alpha = 1.0f;
+    float exponent = rule.gelu ? gelu_exponent(gate) : gate;
     if (rule.clamped) {
       const float limit = rule.limit;
       gate = gate > limit ? limit : gate;
       up = 1.0f + (up > limit ? limit : up < -limit ? -limit : up);
-      alpha = rule.alpha;
+      exponent = rule.alpha * gate;
     }
-    return __fdividef(gate, 1.0f + __expf(-alpha * gate)) * up;
+    return __fdividef(gate, 1.0f + __expf(-exponent)) * up;
   }
 
   const MxFp4TilesParams& params_;
