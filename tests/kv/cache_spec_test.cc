@@ -99,6 +99,36 @@ TEST(CacheStorageConfig, HasAWindowHalfOnRequest) {
               HasSubstr("swa_full_tokens_ratio 1.5: above 0 and at most 1"));
 }
 
+// Gemma 4: wide heads in layers with full attention, more heads in layers with a window.
+TEST(CacheStorageConfig, SupportsOneGeometryPerHalf) {
+  CacheSpec wide = make_layer(1);
+  wide.num_kv_heads = 1;
+  wide.head_dim_qk = wide.head_dim_v = 32;
+  const auto caches = make_groups({make_layer(0, 3), wide, make_layer(2, 3)});
+  for (const auto& swa : {std::optional<SwaHalf>(), std::optional(SwaHalf{0.5, 0})}) {
+    CacheStorageConfig config = make_cache_storage_config(caches, 4, DType::kBF16, {}, swa);
+    config.num_pages = 9;
+    set_kv_scales(config, std::vector<KvScales>{{1.0f, 2.0f}, {3.0f, 4.0f}, {5.0f, 6.0f}});
+    const ReqToTokenPool rows(1, 8);
+    const auto window_slots = make_window_slots(config);
+    EXPECT_EQ(window_slots != nullptr, swa.has_value());
+    const CacheStorage storage(config, {.rows = rows, .window_slots = window_slots.get()});
+    const KvPool& pool = storage.kv_pool();
+    EXPECT_EQ(pool.bytes_per_token(), 2u * (2 * 2 * (8 + 16) + 64));
+    for (const int layer : {0, 2}) {
+      EXPECT_EQ(pool.layer(layer).k.shape[2], 2);
+      EXPECT_EQ(pool.layer(layer).v.shape[3], 16);
+    }
+    EXPECT_EQ(pool.layer(1).k.shape[0], 9);
+    EXPECT_EQ(pool.layer(1).k.shape[2], 1);
+    EXPECT_EQ(pool.layer(1).v.shape[3], 32);
+    for (const int layer : {0, 1, 2})
+      EXPECT_EQ(pool.layer(layer).v_scale, static_cast<float>(2 * layer + 2)) << layer;
+    EXPECT_NE(pool.layer(0).k.data, pool.layer(2).k.data);
+    EXPECT_THROW(pool.layer(3), Error);
+  }
+}
+
 TEST(CacheStorageConfig, KeepsLatentRows) {
   const CacheSpec latent{
       .kind = CacheKind::kLatent, .layers = {0, 1}, .num_kv_heads = 1, .head_dim_qk = 576, .head_dim_v = 512};
@@ -110,13 +140,12 @@ TEST(CacheStorageConfig, KeepsLatentRows) {
 TEST(CacheStorageConfig, NamesTheFirstLayersOfGroupsWithDifferentHeads) {
   CacheSpec wide = make_layer(2);
   wide.num_kv_heads = 4;
-  EXPECT_THAT(
-      error_message(
-          ErrorCode::kUnsupported,
-          [&] {
-            make_cache_storage_config(make_groups({make_layer(0), make_layer(1, 3), wide}), 4, DType::kBF16);
-          }),
-      HasSubstr("layer 2 stores 4 heads of 8/16, layer 0 stores 2 of 8/16"));
+  EXPECT_THAT(error_message(ErrorCode::kUnsupported,
+                            [&] {
+                              make_cache_storage_config(make_groups({make_layer(0), make_layer(1, 3), wide}),
+                                                        4, DType::kBF16, {}, SwaHalf{});
+                            }),
+              HasSubstr("layer 2 stores 4 heads of 8/16, layer 0 stores 2 of 8/16: all layers of a half"));
   EXPECT_THAT(
       error_message(ErrorCode::kInvalidArgument, [&] { make_cache_storage_config({}, 4, DType::kBF16); }),
       HasSubstr("KV pool: the model has no attention layers"));

@@ -50,8 +50,9 @@ struct CacheStorageConfig {
 
 // Without slots of states, which the caller sets. Chooses KvLayout::kTokenMajor on GPUs and kHeadMajor on
 // CPUs. With `swa`, and if has_window_half(caches),
-// sliding-window layers use a window half. Throws Error(kUnsupported), naming two layers, if groups differ in
-// geometry; Error(kInvalidArgument) without groups, and for a ratio out of range.
+// sliding-window layers use a window half. Throws Error(kUnsupported), naming two layers, if groups of one
+// half, or latent rows, differ in geometry; Error(kInvalidArgument) without groups, and for a ratio out of
+// range.
 CacheStorageConfig make_cache_storage_config(const std::vector<CacheSpec>& caches, int page_size, DType dtype,
                                              Device device = {}, const std::optional<SwaHalf>& swa = {});
 
