@@ -199,16 +199,16 @@ TEST(Resolver, OmitsReasonsAgainstRequestedBackends) {
 
 TEST(Resolver, ListsEveryReasonIfNoBackendCanServe) {
   Requirement needs = kMhaModel;
-  needs.head_dims = {512, 512};
+  needs.head_dims = {264, 264};
   needs.sinks = true;
   const Failure nobody = failure(needs, kHopperMachine, {});
   EXPECT_EQ(nobody.code, ErrorCode::kUnsupported);
   EXPECT_THAT(nobody.message, HasSubstr("no attention backend supports this model on hopper:"));
   for (std::string_view phase : {"(prefill)", "(decode)"})
     for (const char* reason :
-         {"hopper: cpu runs MHA on cpu ", "head dims 512/512: cpu supports multiples of 8 up to 256/256 ",
-          "head dims 512/512: triton supports multiples of 8 up to 256/256 ",
-          "head dims 512/512: fa3 supports multiples of 8 up to 256/256 ",
+         {"hopper: cpu runs MHA on cpu ", "head dims 264/264: cpu supports multiples of 8 up to 256/256 ",
+          "head dims 264/264: triton supports multiples of 8 up to 256/256 ",
+          "head dims 264/264: fa3 supports multiples of 8 up to 256/256 ",
           "attention sinks: fa3 does not support this ", "MHA: flashmla supports MLA only "})
       EXPECT_THAT(nobody.message, HasSubstr(reason + std::string(phase)));
 }

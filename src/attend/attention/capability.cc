@@ -86,6 +86,8 @@ std::string describe(const Capability& capability) {
   text += capability.head_dim_rule == HeadDimRule::kExactly ? "; head dims " : "; head dims to ";
   text += std::to_string(capability.head_dims.qk) + "/" + std::to_string(capability.head_dims.v);
   if (capability.head_dim_rule == HeadDimRule::kEqualUpTo) text += ", equal";
+  if (capability.wide_heads)
+    text += " and " + std::to_string(kWideHeads.qk) + "/" + std::to_string(kWideHeads.v);
   text += "; KV " + to_string(capability.kv_dtypes);
 
   std::string features;

@@ -97,6 +97,9 @@ struct HeadDims {
   constexpr bool operator==(const HeadDims&) const = default;
 };
 
+// Head dims of Capability::wide_heads.
+inline constexpr HeadDims kWideHeads{512, 512};
+
 // Rule for supported head dims, given the largest.
 enum class HeadDimRule : uint8_t {
   kUpTo,       // multiples of 8 up to the largest
@@ -118,6 +121,7 @@ struct Capability {
 
   HeadDims head_dims = {256, 256};  // largest head dims
   HeadDimRule head_dim_rule = HeadDimRule::kUpTo;
+  bool wide_heads = false;              // also 512/512 (Gemma 4)
   std::array<int, 2> num_q_heads = {};  // supported head counts per rank; zeros: any
   Set<DType> dtypes = {};               // of q, k, v
   Set<DType> kv_dtypes = {};            // of the pool; kU8: kernels/kv_store/selected_rows.h

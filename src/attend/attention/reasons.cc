@@ -34,6 +34,7 @@ class Reasons {
 };
 
 bool supports_head_dims(const Capability& can, HeadDims dims) {
+  if (can.wide_heads && dims == kWideHeads) return true;
   if (can.head_dim_rule == HeadDimRule::kExactly) return dims == can.head_dims;
   if (can.head_dim_rule == HeadDimRule::kEqualUpTo && dims.qk != dims.v) return false;
   return dims.qk % 8 == 0 && dims.v % 8 == 0 && dims.qk <= can.head_dims.qk && dims.v <= can.head_dims.v;
@@ -41,9 +42,10 @@ bool supports_head_dims(const Capability& can, HeadDims dims) {
 
 std::string supported_head_dims(const Capability& can) {
   const std::string largest = text(can.head_dims.qk, '/', can.head_dims.v);
-  if (can.head_dim_rule == HeadDimRule::kExactly) return "supports " + largest;
-  if (can.head_dim_rule == HeadDimRule::kUpTo) return "supports multiples of 8 up to " + largest;
-  return text("supports equal multiples of 8 up to ", can.head_dims.qk);
+  const std::string wide = can.wide_heads ? text(", or ", kWideHeads.qk, '/', kWideHeads.v) : "";
+  if (can.head_dim_rule == HeadDimRule::kExactly) return "supports " + largest + wide;
+  if (can.head_dim_rule == HeadDimRule::kUpTo) return "supports multiples of 8 up to " + largest + wide;
+  return text("supports equal multiples of 8 up to ", can.head_dims.qk) + wide;
 }
 
 void add_geometry_reasons(const Capability& can, const Requirement& needs, Reasons& reasons) {

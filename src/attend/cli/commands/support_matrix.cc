@@ -57,7 +57,9 @@ std::string page_sizes(const Capability& can) {
 }
 
 std::string head_dims(const Capability& can) {
-  const std::string largest = fmt::format("{}/{}", can.head_dims.qk, can.head_dims.v);
+  const std::string largest =
+      fmt::format("{}/{}{}", can.head_dims.qk, can.head_dims.v,
+                  can.wide_heads ? fmt::format("; {}/{}", kWideHeads.qk, kWideHeads.v) : "");
   switch (can.head_dim_rule) {
     case HeadDimRule::kUpTo:
       return "to " + largest;
