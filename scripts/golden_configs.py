@@ -107,6 +107,62 @@ def gemma3_multimodal(**text_changes):
     }
 
 
+def gemma4(**changes):
+    """With the fields of published files, which transformers 5.24 no longer writes."""
+    return config_of(
+        "Gemma4ForCausalLM",
+        "gemma4_text",
+        **{
+            "num_attention_heads": 2,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "global_head_dim": 64,
+            "rms_norm_eps": 1e-6,
+            "hidden_act": None,
+            "hidden_activation": "gelu_pytorch_tanh",
+            "rope_theta": None,
+            "rope_parameters": {
+                "full_attention": {
+                    "rope_type": "proportional",
+                    "partial_rotary_factor": 0.25,
+                    "rope_theta": 1e6,
+                },
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
+            },
+            "tie_word_embeddings": None,
+            "sliding_window": 16,
+            "vocab_size_per_layer_input": 128,
+            "final_logit_softcapping": 30.0,
+            "pad_token_id": 0,
+        }
+        | changes,
+    )
+
+
+def gemma4_multimodal(**text_changes):
+    """The decoder's keys are in text_config; the folder has no towers."""
+    text = gemma4(**text_changes)
+    outer = ("bos_token_id", "eos_token_id", "torch_dtype")
+    return {
+        "architectures": ["Gemma4ForConditionalGeneration"],
+        "model_type": "gemma4",
+        **{key: text[key] for key in outer},
+        "image_token_id": 127,
+        "video_token_id": 126,
+        "audio_token_id": 125,
+        "vision_config": None,
+        "audio_config": None,
+        "text_config": {key: value for key, value in text.items() if key not in (*outer, "architectures")},
+    }
+
+
+def gemma4_unified(**text_changes):
+    """Without embeddings per layer and experts."""
+    config = gemma4_multimodal(vocab_size_per_layer_input=None, **text_changes)
+    config["text_config"]["model_type"] = "gemma4_unified_text"
+    return config | {"architectures": ["Gemma4UnifiedForConditionalGeneration"], "model_type": "gemma4_unified"}
+
+
 def phi3(**changes):
     return config_of("Phi3ForCausalLM", "phi3", pad_token_id=0, **changes)
 

@@ -55,7 +55,10 @@ def random_weight(name, shape, config, generator):
     """
     noise = torch.randn(shape, generator=generator)
     gemma = config.model_type.startswith("gemma")
-    zero_centered = gemma or config.model_type.startswith(ZERO_CENTERED)
+    gemma4 = config.model_type.startswith("gemma4")
+    zero_centered = (gemma and not gemma4) or config.model_type.startswith(ZERO_CENTERED)
+    if gemma4 and (weight := random_gemma4_weight(name, shape, noise)) is not None:
+        return weight
     # Rates and steps of published models: a recurrent state outlives a prompt.
     if name.endswith("A_log"):
         return torch.empty(shape).uniform_(0.05, 2.0, generator=generator).log()
@@ -83,6 +86,20 @@ def random_weight(name, shape, config, generator):
     # Experts that share a tensor have their input features first.
     in_features = shape[-2] if len(shape) == 3 and config.model_type in FUSED_EXPERTS else shape[-1]
     return gain * noise / math.sqrt(in_features)
+
+
+def random_gemma4_weight(name, shape, noise):
+    """Returns a weight that has no counterpart in other models, or None. Scores are not scaled, so the norms of q and k
+    make them sharp for heads of any size. The router's input is divided by sqrt(hidden_size)."""
+    if name.endswith(("q_norm.weight", "k_norm.weight")):
+        return 1.4 * (1.0 + 0.3 * noise) / shape[-1] ** 0.25
+    if name.endswith(("layer_scalar", "router.scale", "per_expert_scale")):
+        return 0.8 + 0.2 * noise.clamp(-2.0, 2.0)
+    if name.endswith(("layernorm_1.weight", "layernorm_2.weight")):
+        return 1.0 + 0.3 * noise
+    if name.endswith("router.proj.weight"):
+        return 1.5 * noise
+    return None
 
 
 # Begins of model types that store norm weights minus 1, like Gemma.
@@ -173,6 +190,8 @@ def has_experts(config):
         return "moe" in config.layers_block_type
     if config.model_type == "granitemoehybrid":
         return config.num_local_experts > 0
+    if config.model_type.startswith("gemma4"):
+        return getattr(config.get_text_config(), "enable_moe_block", False)
     return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS, *STACKED_EXPERTS)
 
 
@@ -228,6 +247,9 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
         weights |= published_tensors(stored_name(name, prefixes), weight, config)
     # The correction of a router's choice is a buffer, and always float32.
     for name, buffer in skeleton.named_buffers():
+        if name.endswith("layer_scalar"):
+            scalar = random_weight(name, tuple(buffer.shape), config, generator)
+            weights[stored_name(name, prefixes)] = scalar.to(dtype)
         if name.endswith(("e_score_correction_bias", "expert_bias")):
             correction = random_weight(name, tuple(buffer.shape), config, generator)
             mlp, *_ = EXPERT_NAMES.get(config.model_type, ("mlp.",))
@@ -296,7 +318,8 @@ def next_tokens(model, prompt):
             end = len(prompt) + len(greedy)
             positions = {"position_ids": torch.arange(end - ids.shape[1], end)[None]}
         step = model(input_ids=ids, past_key_values=cache, use_cache=True, **positions)
-        cache = step.past_key_values
+        # transformers 5.24 renames the field.
+        cache = step.get("cache") or step.get("past_key_values")
         logits = step.logits[0, -1]
         top = logits.topk(2)
         margin = min(margin, ((top.values[0] - top.values[1]) / logits.abs().max()).item())
@@ -344,7 +367,7 @@ def write_rounding(folder, truth, largest=False):
 
 # Index of the logits among a router's outputs, if not 0.
 ROUTER_LOGITS = {"Llama4Router": 1}
-ROUTERS = ("topkrouter", "llama4router")
+ROUTERS = ("topkrouter", "llama4router", "gemma4textrouter")
 
 
 def selection_gap(router, bias, logits, top_k):
@@ -387,7 +410,8 @@ def min_router_gap(model, ids):
     for hook in hooks:
         hook.remove()
     gaps = []
-    top_k = model.config.get_text_config().num_experts_per_tok
+    text = model.config.get_text_config()
+    top_k = getattr(text, "num_experts_per_tok", None) or text.top_k_experts
     for router, bias, layer in logits:
         layer = layer.view(*ids.shape, -1)
         gaps.append(selection_gap(router, bias, layer, top_k)[:, -1])

@@ -123,7 +123,8 @@ INSTANTIATE_TEST_SUITE_P(
                                      "gemma3-local-rope", "olmo2-post-norms", "glm4-interleaved-rope",
                                      "qwen3-some-layers-slide", "exaone4-some-layers-rotate",
                                      "ministral3-temperature", "granite-bf16-tied", "llama-mqa24-hd16",
-                                     "gpt-oss-sinks-window", "llama4-chunks"),
+                                     "gpt-oss-sinks-window", "llama4-chunks", "gemma4-shared-kv",
+                                     "gemma4-experts", "gemma4-wide-heads", "gemma4-per-layer-config"),
                      testing::Values(Device{}, kGpu)),
     model_and_device);
 // On a GPU under graphs: split-KV with fixed splits, with few and with many rows per KV head.

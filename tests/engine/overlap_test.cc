@@ -176,8 +176,8 @@ TEST_P(OverlapSchedule, ProducesTheSameTokensWhenRequestsWaitForARow) {
 }
 
 TEST_P(OverlapSchedule, ProducesTheSameTokensWithWindowsAndSharedPrefixes) {
-  for (const char* model :
-       {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite", "qwen3-some-layers-slide"}) {
+  for (const char* model : {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite",
+                            "qwen3-some-layers-slide", "gemma4-shared-kv"}) {
     SCOPED_TRACE(model);
     config_.model_path = ATTEND_SOURCE_DIR "/tests/goldens/" + std::string(model);
     config_.backend_options.page_size = 4;

@@ -25,6 +25,7 @@ using testing::ElementsAre;
 
 constexpr const char* kGemma2 = "Gemma2ForCausalLM";
 constexpr const char* kGemma3 = "Gemma3ForCausalLM";
+constexpr const char* kGemma4 = "Gemma4ForCausalLM";
 constexpr const char* kGptOss = "GptOssForCausalLM";
 constexpr const char* kLlama4 = "Llama4ForCausalLM";
 constexpr const char* kMixtral = "MixtralForCausalLM";
@@ -286,6 +287,101 @@ TEST(ReadMixtral, HasMlpSizedExpertsInEveryLayer) {
   EXPECT_THAT(windows(spec), ElementsAre(-1, -1, -1));
   EXPECT_THAT(windows(read(kMixtral, {{"sliding_window", "32"}})), ElementsAre(31, 31, 31));
   EXPECT_EQ(experts(read(kMixtral, {{"num_local_experts", "5"}})).num_experts, 5);
+}
+
+TEST(ReadGemma4, UsesTransformersDefaultsForAbsentFields) {
+  const TempDir dir;
+  dir.write("config.json", R"({"architectures": ["Gemma4ForCausalLM"]})");
+  const ModelSpec spec = read_config(dir.path());
+  EXPECT_EQ(spec.num_layers(), 30);
+  EXPECT_EQ(spec.vocab_size, 262144);
+  EXPECT_TRUE(spec.tie_word_embeddings && spec.layer_scales && !spec.zero_centered_norms);
+  EXPECT_EQ(spec.final_logit_cap, 0.0f);
+  ASSERT_TRUE(spec.layer_embeddings);
+  EXPECT_EQ(spec.layer_embeddings->size, 256);
+  EXPECT_EQ(spec.layer_embeddings->vocab_size, 262144);
+  for (size_t i = 0; i < 30; ++i) {
+    const AttentionSpec& layer = attention(spec, i);
+    const bool full = (i + 1) % 6 == 0;
+    EXPECT_EQ(layer.window_left, full ? -1 : 511) << i;
+    EXPECT_EQ(layer.head_dim, full ? 512 : 256) << i;
+    EXPECT_EQ(layer.num_kv_heads, 4);
+    EXPECT_EQ(layer.scale, 1.0f);
+    EXPECT_TRUE(layer.v_norm && !layer.k_as_v);
+    const RopeConfig& rope = spec.ropes.at(static_cast<size_t>(layer.rope_set));
+    EXPECT_EQ(rope.theta, full ? 1e6 : 1e4);
+    EXPECT_EQ(rope.type, full ? RopeType::kProportional : RopeType::kDefault);
+    EXPECT_EQ(rope.rotary_dim, layer.head_dim);
+    EXPECT_EQ(rope.num_rotated_pairs, full ? 64 : 0);
+  }
+}
+
+TEST(ReadGemma4, SharesTheKAndVOfTheLastOwnLayerOfItsType) {
+  const ModelSpec spec =
+      read(kGemma4, {{"num_hidden_layers", "6"},
+                     {"num_kv_shared_layers", "3"},
+                     {"use_double_wide_mlp", "true"},
+                     {"layer_types", R"(["sliding_attention", "full_attention", "sliding_attention",
+                                    "full_attention", "sliding_attention", "full_attention"])"}});
+  const std::vector<int> sources = {-1, -1, -1, 1, 2, 1}, cache_layers = {0, 1, 2, 1, 2, 1};
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(attention(spec, i).kv_layer, sources[i]) << i;
+    EXPECT_EQ(spec.cache_layer(static_cast<int>(i)), cache_layers[i]) << i;
+    EXPECT_EQ(has_kv(spec.layers[i].mixer), i < 3) << i;
+    EXPECT_EQ(mlp(spec, i).intermediate_size, i < 3 ? 96 : 192) << i;
+  }
+  EXPECT_EQ(spec.cache_layer(6), 3) << "number of layers with K and V";
+  EXPECT_EQ(spec.geometry(DType::kF32, DType::kF32).layers.size(), 3u);
+  EXPECT_EQ(spec.attention_layers().size(), 6u);
+  EXPECT_EQ(spec.attention_layers()[5].layer_id, 1);
+  const std::vector<CacheSpec> caches = spec.caches();
+  ASSERT_EQ(caches.size(), 2u);
+  EXPECT_THAT(caches[0].layers, ElementsAre(0, 2));
+  EXPECT_THAT(caches[1].layers, ElementsAre(1));
+  EXPECT_EQ(caches[1].head_dim_qk, 512);
+}
+
+TEST(ReadGemma4, ReadsExpertsInParallelWithTheMlp) {
+  const ModelSpec spec = read(kGemma4, {{"enable_moe_block", "true"},
+                                        {"num_experts", "8"},
+                                        {"top_k_experts", "3"},
+                                        {"moe_intermediate_size", "24"},
+                                        {"attention_k_eq_v", "true"},
+                                        {"num_global_key_value_heads", "1"},
+                                        {"hidden_size_per_layer_input", "0"}});
+  EXPECT_FALSE(spec.layer_embeddings);
+  EXPECT_FALSE(attention(spec, 0).k_as_v);
+  EXPECT_EQ(attention(spec, 0).num_kv_heads, 2);
+  EXPECT_TRUE(attention(spec, 2).k_as_v) << "the last layer is full";
+  EXPECT_EQ(attention(spec, 2).num_kv_heads, 1);
+  const auto& layer = std::get<ParallelMoeSpec>(spec.layers[1].mlp);
+  EXPECT_EQ(layer.dense.intermediate_size, 96);
+  EXPECT_EQ(layer.moe.num_experts, 8);
+  EXPECT_EQ(layer.moe.top_k, 3);
+  EXPECT_EQ(layer.moe.intermediate_size, 24);
+  EXPECT_EQ(layer.moe.gate.activation, kernels::ExpertActivation::kGeluTanh);
+}
+
+TEST(ReadGemma4, RejectsInvalidFields) {
+  expect_rejected({{"use_bidirectional_attention", "\"all\""}}, ErrorCode::kUnsupported,
+                  {"use_bidirectional_attention", "all", "causal attention only"}, kGemma4);
+  expect_rejected({{"hidden_activation", "\"silu\""}}, ErrorCode::kUnsupported,
+                  {"hidden_activation", "silu", "gelu_pytorch_tanh"}, kGemma4);
+  expect_rejected({{"num_kv_shared_layers", "3"}}, ErrorCode::kCorruptFile, {"num_kv_shared_layers", "3"},
+                  kGemma4);
+  expect_rejected({{"num_kv_shared_layers", "1"}}, ErrorCode::kCorruptFile,
+                  {"num_kv_shared_layers 1: no layer before layer 2 has the layer type of layer 2"}, kGemma4);
+  expect_rejected({{"per_layer_config", R"({"1": {"sliding_window": 8}})"}}, ErrorCode::kUnsupported,
+                  {"per_layer_config", "sliding_window"}, kGemma4);
+  expect_rejected({{"per_layer_config", R"({"3": {"head_dim": 8}})"}}, ErrorCode::kCorruptFile,
+                  {"per_layer_config", "layers 0 to 2"}, kGemma4);
+  expect_rejected({{"per_layer_config", R"({"x": {"head_dim": 8}})"}}, ErrorCode::kCorruptFile,
+                  {"per_layer_config", "layers 0 to 2"}, kGemma4);
+  expect_rejected({{"per_layer_config", R"({"1": {"num_key_value_heads": 3}})"}}, ErrorCode::kCorruptFile,
+                  {"num_key_value_heads", "3", "divisor of num_attention_heads 4"}, kGemma4);
+  expect_rejected({{"vocab_size_per_layer_input", "100"}}, ErrorCode::kCorruptFile,
+                  {"vocab_size_per_layer_input", "100", "at least vocab_size 128"}, kGemma4);
+  expect_rejected({{"enable_moe_block", "true"}}, ErrorCode::kCorruptFile, {"num_experts"}, kGemma4);
 }
 
 TEST(ReadGptOss, UsesTransformersDefaultsForAbsentFields) {

@@ -1,10 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 #include <tuple>
 
+#include "attend/model/architectures/unsupported_architectures.h"
 #include "attend/model/config/model_spec.h"
 #include "tests/model/config_fields.h"
 
@@ -188,9 +190,26 @@ TEST(ReadConfig, LlamaHasNoWindow) {
               ElementsAre(-1, -1, -1));
 }
 
+TEST(ReadConfig, NamesTheMissingPartOfAKnownArchitecture) {
+  for (const auto& [name, missing] :
+       {std::pair{"JambaForCausalLM", "needs Mamba-1 layers"},
+        {"GPT2LMHeadModel", "needs LayerNorm in a decoder"},
+        {"FalconForSequenceClassification", "needs attention and MLP in parallel"},
+        {"T5ForConditionalGeneration", "needs an encoder"}})
+    expect_rejected({{"architectures", "[\"" + std::string(name) + "\"]"}}, ErrorCode::kUnsupported,
+                    {"architectures \"" + std::string(name) + "\"", missing});
+}
+
+TEST(ReadConfig, ListsNoSupportedArchitectureAsUnsupported) {
+  for (const std::string& name : supported_architectures()) EXPECT_EQ(find_missing_part(name), "") << name;
+  EXPECT_TRUE(std::ranges::is_sorted(unsupported_architectures(), {}, &UnsupportedArchitecture::name));
+  for (const UnsupportedArchitecture& unsupported : unsupported_architectures())
+    EXPECT_EQ(find_missing_part(unsupported.name), unsupported.missing);
+}
+
 TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
-  expect_rejected({{"architectures", "[\"GPT2LMHeadModel\"]"}}, ErrorCode::kUnsupported,
-                  {"architectures \"GPT2LMHeadModel\"", "Gemma2ForCausalLM", "LlamaForCausalLM",
+  expect_rejected({{"architectures", "[\"UnheardOfForCausalLM\"]"}}, ErrorCode::kUnsupported,
+                  {"architectures \"UnheardOfForCausalLM\"", "Gemma2ForCausalLM", "LlamaForCausalLM",
                    "MistralForCausalLM", "SeedOssForCausalLM"});
   EXPECT_THAT(
       supported_architectures(),
@@ -198,7 +217,9 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
           "BambaForCausalLM", "BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
           "DeepseekV3ForCausalLMNextN", "Dots1ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMMTP",
           "Exaone4ForCausalLM", "FalconH1ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-          "Gemma3ForConditionalGeneration", "Gemma3TextModel", "GemmaForCausalLM", "Glm4ForCausalLM",
+          "Gemma3ForConditionalGeneration", "Gemma3TextModel", "Gemma4ForCausalLM",
+          "Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM",
+          "Gemma4UnifiedForConditionalGeneration", "GemmaForCausalLM", "Glm4ForCausalLM",
           "Glm4MoeForCausalLM", "Glm4MoeForCausalLMNextN", "Glm4MoeLiteForCausalLM",
           "Glm4MoeLiteForCausalLMNextN", "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM",
           "GraniteMoeHybridForCausalLM", "InternLM3ForCausalLM", "KimiLinearForCausalLM", "Lfm2ForCausalLM",

@@ -357,6 +357,9 @@ constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-s
                                            "lfm2-biases",          "lfm2-moe",
                                            "kimi-linear-kda",      "kimi-linear-groups",
                                            "olmo-hybrid-nope",     "olmo-hybrid-rope"};
+// Heads of two sizes, up to 512, which not every backend supports.
+constexpr const char* kGemma4Cases[] = {"gemma4-shared-kv", "gemma4-experts", "gemma4-wide-heads",
+                                        "gemma4-per-layer-config", "gemma4-unified"};
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
@@ -378,6 +381,23 @@ constexpr const char* kQuantizedCases[] = {
 INSTANTIATE_TEST_SUITE_P(Transformers, Goldens,
                          testing::Combine(testing::Values("torch_native", "cpu"), testing::ValuesIn(kCases),
                                           testing::Values(1, 16, 64), testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Gemma4, Goldens,
+                         testing::Combine(testing::Values("torch_native", "cpu"),
+                                          testing::ValuesIn(kGemma4Cases), testing::Values(1, 16, 64),
+                                          testing::Values(kOnCpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Gemma4Deterministic, Goldens,
+                         testing::Combine(testing::Values("cpu"), testing::ValuesIn(kGemma4Cases),
+                                          testing::Values(16), testing::Values(kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Gemma4OnGpu, Goldens,
+                         testing::Combine(testing::Values("triton"), testing::ValuesIn(kGemma4Cases),
+                                          testing::Values(1, 64), testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Gemma4DeterministicOnGpu, Goldens,
+                         testing::Combine(testing::Values("triton"), testing::ValuesIn(kGemma4Cases),
+                                          testing::Values(16), testing::ValuesIn(kDeterministicOnGpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Variants, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kVariantCases),

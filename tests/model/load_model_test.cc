@@ -536,7 +536,7 @@ TEST(LoadModel, LmHeadTensorOverridesTying) {
 TEST(LoadModel, RejectsAnUnknownArchitecture) {
   ModelSpec config;
   config.architecture = "MambaForCausalLM";
-  expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "LlamaForCausalLM"},
+  expect_error(ErrorCode::kUnsupported, {"MambaForCausalLM", "needs Mamba-1 layers"},
                [&] { load_model("nowhere", config, LoadFormat::kDummy); });
 }
 

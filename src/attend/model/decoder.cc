@@ -25,7 +25,10 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
     const LayerIndices indices{.cache = spec_.cache_layer(i), .state = spec_.state_layer(i)};
     add(i, make_mixer(layer, indices, spec_, names_, placement_.device, placement_.dtype));
     add(i, make_mlp(layer, spec_, names_, placement_.device));
+    if (spec_.layer_embeddings) add(i, std::make_unique<LayerEmbeddingModule>(i, spec_, names_));
+    if (spec_.layer_scales) add(i, std::make_unique<LayerScaleModule>(names_));
   }
+  if (spec_.layer_embeddings) layer_embeddings_.emplace(spec_, names_);
 }
 
 void DecoderModel::add(int layer, std::unique_ptr<Module> module) {
@@ -46,6 +49,7 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
                token_types_);
     top.layer_norm(names_.embedding_norm, spec_.hidden_size, embedding_norm_);
   }
+  if (layer_embeddings_) layer_embeddings_->add_slots(top);
   for (size_t i = 0; i < modules_.size(); ++i) {
     SlotWriter layer(layer_prefix(module_layers_[i], spec_, names_), slots, spec_.zero_centered_norms);
     modules_[i]->add_slots(layer);
@@ -106,7 +110,9 @@ DecoderModel::Sizes DecoderModel::sizes(const BatchLimits& limits) {
       .scratch = 0.0,
       .workspace = 0.0,
       .kept = 0.0,
-      .draft = 0.0};
+      .draft = 0.0,
+      .layer_embeddings =
+          layer_embeddings_ ? 2.0 * padded_bytes(layer_embeddings_->width(), element_bytes) : 0.0};
   if (draft_input_)
     for (const int64_t width : draft_input_->memory_widths())
       sizes.draft += padded_bytes(width, element_bytes);
@@ -158,6 +164,10 @@ void DecoderModel::prepare(const BatchLimits& limits) {
     const TensorView workspace = memory(bytes.workspace);
     workspace_ = {static_cast<std::byte*>(workspace.data), workspace.num_bytes()};
   }
+  layer_vectors_.fill({});
+  if (layer_embeddings_)
+    for (TensorView& vectors : layer_vectors_)
+      vectors = arena_->allocate({limits.max_tokens, layer_embeddings_->width()}, placement_.dtype).view();
   kept_.clear();
   for (const auto& module : modules_) {
     const int64_t width = limits.max_verified_tokens() > 0 ? module->kept_width() : 0;
@@ -249,12 +259,19 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   } else {
     embed(input, batch.positions, residual.sum(), stream);
   }
+  TensorView layer_embeddings;
+  if (layer_embeddings_) {
+    layer_embeddings = layer_vectors_[0].slice(0, 0, batch.num_tokens);
+    layer_embeddings_->compute(input.token_ids, residual.sum(),
+                               layer_vectors_[1].slice(0, 0, batch.num_tokens), layer_embeddings, operations);
+  }
   ModuleStep step{.residual = residual,
                   .batch = batch,
                   .attention = attention,
                   .ropes = rope_rows_,
                   .scratch = scratch,
                   .context = operations,
+                  .layer_embeddings = layer_embeddings,
                   .states = input.states,
                   .recurrent = {.rows = input.state_rows.empty() ? raw(batch.request_rows) : input.state_rows,
                                 .seqlen_kv = batch.seqlen_kv,

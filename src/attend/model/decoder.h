@@ -2,13 +2,15 @@
 //
 //   residual = embedding[ids], scaled; with learned positions norm(embedding[ids] + positions[p] + types[t])
 //   of drafts: residual = DraftInput of embedding[ids] and hidden states
-//   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)))
+//   per layer: residual += after(mixer(before(residual))); residual += after(mlp(before(residual)));
+//     with layer embeddings e: residual += norm(Wo (gelu(Wg residual) * e)); with layer scales: residual *= s
 //   logits = norm(residual)[rows] Whead, capped
 //
 // before and after are norms or the identity. With NormPlacement::post_ln, a sublayer computes
 // residual = norm(residual + sublayer(residual)).
 #pragma once
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/modules/draft_input.h"
+#include "attend/model/modules/layer_embeddings.h"
 #include "attend/model/modules/module.h"
 #include "attend/tensor/arena.h"
 
@@ -54,10 +57,13 @@ class DecoderModel : public LoadableModel {
     double partial_squares;
     double scratch;  // largest of all modules
     double workspace;
-    double kept;   // inputs of all recurrent layers for verified tokens
-    double draft;  // memory of the draft's input
+    double kept;              // inputs of all recurrent layers for verified tokens
+    double draft;             // memory of the draft's input
+    double layer_embeddings;  // of all layers, and scratch
 
-    double sum() const { return 3.0 * stream + partial_squares + scratch + workspace + kept + draft; }
+    double sum() const {
+      return 3.0 * stream + partial_squares + scratch + workspace + kept + draft + layer_embeddings;
+    }
   };
   Sizes sizes(const BatchLimits& limits);
   int num_positions(const BatchLimits& limits) const;
@@ -78,7 +84,8 @@ class DecoderModel : public LoadableModel {
   Weight embedding_, positions_, token_types_;
   kernels::LayerNorm embedding_norm_;
   std::optional<DraftInput> draft_input_;
-  std::vector<std::unique_ptr<Module>> modules_;  // mixer and MLP of each layer, in layer order
+  std::optional<LayerEmbeddings> layer_embeddings_;
+  std::vector<std::unique_ptr<Module>> modules_;  // sublayers of each layer, in layer order
   std::vector<int> module_layers_;                // layer of each module
   kernels::Norm final_norm_;
   Linear head_;
@@ -92,6 +99,7 @@ class DecoderModel : public LoadableModel {
   TensorView scratch_, draft_memory_;
   std::vector<TensorView> kept_;  // of each module: ModuleStep::kept
   View<std::byte> workspace_;
+  std::array<TensorView, 2> layer_vectors_;  // embeddings of all layers, and scratch
   std::vector<RopeTable> ropes_;
   std::vector<RopeRows> rope_rows_;  // rows of the step, one entry per rope set
   Tensor zero_types_;                // int32 [max_tokens] of zeros on the device, for learned positions

@@ -24,8 +24,10 @@ StepCosts step_costs(const ModelSpec& spec) {
   StepCosts costs;
   const auto model = make_model(spec, {}, !spec.tie_word_embeddings);
   for (const WeightSlot& slot : model->weight_slots()) {
-    if (slot.use == WeightUse::kTable)
-      (spec.tie_word_embeddings ? costs.head_weights : costs.table_weights) += slot.num_elements();
+    if (slot.use == WeightUse::kTable) {
+      const bool is_head = spec.tie_word_embeddings && slot.columns == spec.hidden_size;
+      (is_head ? costs.head_weights : costs.table_weights) += slot.num_elements();
+    }
     if (slot.use == WeightUse::kHead) costs.head_weights += slot.num_elements();
     if (slot.use != WeightUse::kLinear && slot.use != WeightUse::kRouter) continue;
     costs.gemm_weights += slot.num_elements() / slot.num_experts * slot.experts_per_token;
@@ -42,7 +44,7 @@ StepCosts step_costs(const ModelSpec& spec) {
     else
       costs.gemms.push_back({.out_features = slot.rows(), .in_features = slot.columns, .count = 1});
   }
-  for (const AttentionLayer& layer : spec.geometry(DType::kF32, DType::kF32).layers)
+  for (const AttentionLayer& layer : spec.attention_layers())
     costs.operations_per_pair += 2.0 * layer.num_q_heads * (layer.head_dim_qk + layer.head_dim_v);
   return costs;
 }

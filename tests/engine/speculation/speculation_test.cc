@@ -283,8 +283,9 @@ TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithChunkedPrompts) {
 }
 
 TEST_P(SpeculativeDecoding, ProducesTheSameTokensWithWindowsChunksLatentRowsAndSharedPrefixes) {
-  for (const char* model : {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite",
-                            "qwen3-some-layers-slide", "gpt-oss-sinks-window", "llama4-chunks"}) {
+  for (const char* model :
+       {"gemma3-layer-ropes", "mistral-window-hd128", "deepseek-v2-lite", "qwen3-some-layers-slide",
+        "gpt-oss-sinks-window", "llama4-chunks", "gemma4-shared-kv", "gemma4-experts"}) {
     SCOPED_TRACE(model);
     config_.model_path = ATTEND_SOURCE_DIR "/tests/goldens/" + std::string(model);
     config_.backend_options.page_size = 4;

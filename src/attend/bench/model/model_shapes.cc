@@ -12,7 +12,7 @@ struct Shape {
   const char* architecture;
   int layers, hidden, intermediate, vocab, q_heads, kv_heads, head_dim;
   bool tied;
-  const char* more = "{}";  // fields of config.json that are added or replaced
+  std::string more = "{}";  // fields of config.json that are added or replaced
 };
 
 constexpr const char* kQwen3Moe = R"({"num_experts": 128, "num_experts_per_tok": 8,
@@ -48,6 +48,25 @@ constexpr const char* kNemotron3Nano = R"({
   "moe_shared_expert_intermediate_size": 3712, "routed_scaling_factor": 2.5, "layer_norm_epsilon": 1e-5,
   "max_position_embeddings": 262144})";
 
+constexpr const char* kGemma4E4b = R"({"num_kv_shared_layers": 18, "sliding_window": 512,
+  "final_logit_softcapping": 30.0})";
+constexpr const char* kGemma4Moe = R"({"attention_k_eq_v": true, "num_global_key_value_heads": 2,
+  "sliding_window": 1024, "hidden_size_per_layer_input": 0, "enable_moe_block": true, "num_experts": 128,
+  "top_k_experts": 8, "moe_intermediate_size": 704, "final_logit_softcapping": 30.0})";
+constexpr const char* kGemma4Dense = R"({"attention_k_eq_v": true, "num_global_key_value_heads": 4,
+  "sliding_window": 1024, "hidden_size_per_layer_input": 0, "final_logit_softcapping": 30.0})";
+
+// Every fifth layer has full attention.
+std::string gemma4_e2b() {
+  nlohmann::json fields = {{"num_kv_shared_layers", 20},
+                           {"use_double_wide_mlp", true},
+                           {"sliding_window", 512},
+                           {"final_logit_softcapping", 30.0}};
+  for (int i = 1; i <= 35; ++i)
+    fields["layer_types"].push_back(i % 5 == 0 ? "full_attention" : "sliding_attention");
+  return fields.dump();
+}
+
 const std::map<std::string, Shape>& shapes() {
   static const std::map<std::string, Shape> table = {
       {"llama-3.1-8b", {"LlamaForCausalLM", 32, 4096, 14336, 128256, 32, 8, 128, false}},
@@ -59,6 +78,10 @@ const std::map<std::string, Shape>& shapes() {
       {"qwen3.5-35b-a3b", {"Qwen3_5MoeForCausalLM", 40, 2048, 512, 248320, 16, 2, 256, false, kQwen35Moe}},
       {"nemotron-3-nano",
        {"NemotronHForCausalLM", 52, 2688, 1856, 131072, 32, 2, 128, false, kNemotron3Nano}},
+      {"gemma-4-e2b", {"Gemma4ForCausalLM", 35, 1536, 6144, 262144, 8, 1, 256, true, gemma4_e2b()}},
+      {"gemma-4-e4b", {"Gemma4ForCausalLM", 42, 2560, 10240, 262144, 8, 2, 256, true, kGemma4E4b}},
+      {"gemma-4-26b-a4b", {"Gemma4ForCausalLM", 30, 2816, 2112, 262144, 16, 8, 256, true, kGemma4Moe}},
+      {"gemma-4-31b", {"Gemma4ForCausalLM", 60, 5376, 21504, 262144, 32, 16, 256, true, kGemma4Dense}},
       // head_dim of an MLA model is not read.
       {"deepseek-v2-lite",
        {"DeepseekV2ForCausalLM", 27, 2048, 10944, 102400, 16, 16, 192, false, kDeepseekV2Lite}},
@@ -94,8 +117,7 @@ ModelSpec shape_model(const std::string& shape) {
   config.update(nlohmann::json::parse(s.more));
   ModelSpec spec = parse_config(config.dump(), "--shape " + shape);
   for (size_t i = 0; i < spec.layers.size(); ++i)
-    if (auto* const moe = std::get_if<MoeMlpSpec>(&spec.layers[i].mlp))
-      moe->rule.spread = static_cast<uint32_t>(i) + 1;
+    if (auto* const moe = find_moe(spec.layers[i].mlp)) moe->rule.spread = static_cast<uint32_t>(i) + 1;
   return spec;
 }
 

@@ -39,7 +39,7 @@ double multiplied_bytes(const Engine& engine) {
 std::optional<double> touched_experts(const ModelSpec& spec, int batch_size) {
   int num_layers = 0, num_touched = 0;
   for (const LayerSpec& layer : spec.layers) {
-    const auto* const moe = std::get_if<MoeMlpSpec>(&layer.mlp);
+    const MoeMlpSpec* const moe = find_moe(layer.mlp);
     if (moe == nullptr || moe->rule.spread == 0) continue;
     const Tensor logits = Tensor::zeros({batch_size, moe->num_experts}, DType::kF32),
                  experts = Tensor::empty({batch_size, moe->top_k}, DType::kI32),

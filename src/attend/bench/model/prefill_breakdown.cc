@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "attend/backends/plan_key.h"
 #include "attend/base/math.h"
 #include "attend/bench/model/kernel_inputs.h"
 #include "attend/bench/model/recurrent_layers.h"
@@ -50,7 +51,7 @@ class PhaseTimer {
     std::vector<TimedExperts> timed;
     double total = 0.0;
     for (const LayerSpec& layer : spec_.layers) {
-      const auto* const moe = std::get_if<MoeMlpSpec>(&layer.mlp);
+      const MoeMlpSpec* const moe = find_moe(layer.mlp);
       if (moe == nullptr) continue;
       const auto same = [&](const TimedExperts& one) {
         return one.top_k == moe->top_k && one.intermediate_size == moe->intermediate_size;
@@ -79,10 +80,10 @@ class PhaseTimer {
     const bool expands = !geometry.expanded_layers.empty();
     std::vector<TimedLayer> timed;
     double total = 0.0;
-    for (const AttentionLayer& layer : expands ? geometry.expanded_layers : geometry.layers) {
-      auto found = std::ranges::find(timed, layer.attention_mask(), &TimedLayer::attention_mask);
-      if (found == timed.end())
-        found = timed.insert(found, {layer.attention_mask(), layer_attention_us(layer, expands)});
+    for (const AttentionLayer& layer : expands ? geometry.expanded_layers : spec_.attention_layers()) {
+      const PlanKey key = plan_key(layer);
+      auto found = std::ranges::find(timed, key, &TimedLayer::key);
+      if (found == timed.end()) found = timed.insert(found, {key, layer_attention_us(layer, expands)});
       total += found->us;
     }
     return total;
@@ -97,7 +98,7 @@ class PhaseTimer {
     double us;
   };
   struct TimedLayer {
-    kernels::AttentionMask attention_mask;
+    PlanKey key;
     double us;
   };
 

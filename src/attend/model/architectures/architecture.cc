@@ -5,13 +5,14 @@
 #include <string>
 
 #include "attend/base/error.h"
+#include "attend/model/architectures/unsupported_architectures.h"
 #include "attend/model/config/read_classifier.h"
 
 namespace attend {
 namespace {
 
 // Sorted by name.
-constexpr std::array<const ModelArchitecture*, 64> kTable{&kBamba,
+constexpr std::array<const ModelArchitecture*, 68> kTable{&kBamba,
                                                           &kBert,
                                                           &kDeepseekV2,
                                                           &kDeepseekV3,
@@ -25,6 +26,10 @@ constexpr std::array<const ModelArchitecture*, 64> kTable{&kBamba,
                                                           &kGemma3,
                                                           &kGemma3Multimodal,
                                                           &kGemma3Embedding,
+                                                          &kGemma4,
+                                                          &kGemma4Multimodal,
+                                                          &kGemma4Unified,
+                                                          &kGemma4UnifiedMultimodal,
                                                           &kGemma,
                                                           &kGlm4,
                                                           &kGlm4Moe,
@@ -108,6 +113,8 @@ const ModelArchitecture& find_architecture(std::string_view name, const std::str
       return *architecture;
     known += (known.empty() ? "" : ", ") + std::string(base);
   }
+  if (const std::string_view missing = find_missing_part(name); !missing.empty())
+    fail(ErrorCode::kUnsupported, where, " \"", name, "\": needs ", missing, ", which attend does not have");
   fail(ErrorCode::kUnsupported, where, " \"", name, "\": attend supports ", known, ", and ",
        kClassifierSuffix, " in place of ForCausalLM or Model");
 }

@@ -1,9 +1,22 @@
 // Architectures of the Gemma models.
+#include "attend/model/architectures/gemma.h"
+
 #include <cmath>
 
-#include "attend/model/architectures/architecture.h"
-
 namespace attend {
+
+float gemma_embedding_scale(int hidden_size, DType dtype) {
+  const auto root = static_cast<float>(std::sqrt(static_cast<double>(hidden_size)));
+  float scale = root;
+  visit_float_dtype(dtype, [&]<class T>(TypeTag<T>) { scale = static_cast<float>(T(root)); });
+  return scale;
+}
+
+float read_logit_cap(const JsonNode& json, const char* key, float missing) {
+  if (!json.mentions(key)) return missing;
+  return static_cast<float>(json.find_positive(key).value_or(0.0));
+}
+
 namespace {
 
 constexpr ConfigDefaults kGemmaDefaults{.vocab_size = 256000,
@@ -34,10 +47,7 @@ void read_gemma_scales(const JsonNode& json, ModelSpec& spec) {
   });
   for (LayerSpec& layer : spec.layers) layer.norms = {.before = true, .after = true};
   spec.zero_centered_norms = true;
-  // The scale is rounded to the dtype of the weights, as in training.
-  const auto root = static_cast<float>(std::sqrt(static_cast<double>(spec.hidden_size)));
-  visit_float_dtype(spec.dtype,
-                    [&]<class T>(TypeTag<T>) { spec.embedding_scale = static_cast<float>(T(root)); });
+  spec.embedding_scale = gemma_embedding_scale(spec.hidden_size, spec.dtype);
 }
 
 // Same for a model with causal attention.
@@ -45,12 +55,6 @@ void read_gemma_config(const JsonNode& json, ModelSpec& spec) {
   if (json.boolean_or("use_bidirectional_attention", false))
     json.at("use_bidirectional_attention").unsupported("true: attend generates with causal attention only");
   read_gemma_scales(json, spec);
-}
-
-// Returns 0, no cap, if the field is null.
-float read_logit_cap(const JsonNode& json, const char* key, float missing) {
-  if (!json.mentions(key)) return missing;
-  return static_cast<float>(json.find_positive(key).value_or(0.0));
 }
 
 }  // namespace
@@ -113,8 +117,8 @@ void read_gemma3_layers(const JsonNode& json, const ConfigDefaults& defaults, Mo
   const int pattern = json.find_integer("sliding_window_pattern", 1, 1 << 16).value_or(6);
   read_alternating_windows(json, pattern, kGemmaWindow, spec);
   const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
-  const LayerRopes ropes =
-      read_layer_ropes(json, head_dim, spec.max_position_embeddings, {.theta = 1e6}, {.theta = 1e4});
+  const LayerRopes ropes = read_layer_ropes(json, {.full = head_dim, .sliding = head_dim},
+                                            spec.max_position_embeddings, {.theta = 1e6}, {.theta = 1e4});
   spec.ropes = {ropes.full, ropes.sliding};
   for_each_attention(spec, [](AttentionSpec& attention) {
     attention.rope_set = attention.window_left >= 0 ? kSliding : kFull;

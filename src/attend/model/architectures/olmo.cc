@@ -37,8 +37,8 @@ void read_olmo3_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
   read_alternating_windows(json, kOlmo3FullEvery, kOlmo3Window, spec);
   const double theta = json.find_positive("rope_theta").value_or(kOlmo3Theta);
   const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
-  const LayerRopes ropes =
-      read_layer_ropes(json, head_dim, spec.max_position_embeddings, {.theta = theta}, {.theta = theta});
+  const LayerRopes ropes = read_layer_ropes(json, {.full = head_dim, .sliding = head_dim},
+                                            spec.max_position_embeddings, {.theta = theta}, {.theta = theta});
   spec.ropes = {ropes.full, ropes.sliding};
 }
 

@@ -1,6 +1,7 @@
 #include "attend/model/config/model_spec.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace attend {
 
@@ -96,13 +97,28 @@ StateShape state_shape(const AttentionMamba2Spec& spec, int hidden_size) {
   return state_shape(spec.mamba, hidden_size);
 }
 
+namespace {
+
+int kv_layer(const auto&) { return -1; }
+int kv_layer(const AttentionSpec& spec) { return spec.kv_layer; }
+
+}  // namespace
+
 bool has_kv(const MixerSpec& mixer) {
   return std::visit(
       [](const auto& spec) {
-        return requires { attention_layer(spec, 0); };
+        return requires { attention_layer(spec, 0); }
+        &&kv_layer(spec) < 0;
       },
       mixer);
 }
+
+const MoeMlpSpec* find_moe(const MlpSpec& mlp) {
+  if (const auto* const parallel = std::get_if<ParallelMoeSpec>(&mlp)) return &parallel->moe;
+  return std::get_if<MoeMlpSpec>(&mlp);
+}
+
+MoeMlpSpec* find_moe(MlpSpec& mlp) { return const_cast<MoeMlpSpec*>(find_moe(std::as_const(mlp))); }
 
 bool has_state(const MixerSpec& mixer) {
   return std::visit(
@@ -118,6 +134,11 @@ int ModelSpec::state_layer(int layer) const {
 }
 
 int ModelSpec::cache_layer(int layer) const {
+  if (layer < num_layers()) {
+    const int source =
+        std::visit([](const auto& spec) { return kv_layer(spec); }, layers[static_cast<size_t>(layer)].mixer);
+    if (source >= 0) return cache_layer(source);
+  }
   return static_cast<int>(std::count_if(layers.begin(), layers.begin() + layer,
                                         [](const LayerSpec& before) { return has_kv(before.mixer); }));
 }
@@ -132,10 +153,22 @@ std::vector<CacheSpec> ModelSpec::caches() const {
                 groups,
                 {.kind = CacheKind::kState, .layers = {layer}, .state = state_shape(mixer, hidden_size)});
           if constexpr (requires { layer_cache_spec(mixer, 0); })
-            add_layer(groups, layer_cache_spec(mixer, layer));
+            if (kv_layer(mixer) < 0) add_layer(groups, layer_cache_spec(mixer, layer));
         },
         layers[static_cast<size_t>(layer)].mixer);
   return groups;
+}
+
+std::vector<AttentionLayer> ModelSpec::attention_layers() const {
+  std::vector<AttentionLayer> found;
+  for (int layer = 0; layer < num_layers(); ++layer)
+    std::visit(
+        [&](const auto& mixer) {
+          if constexpr (requires { attention_layer(mixer, 0); })
+            found.push_back(attention_layer(mixer, cache_layer(layer)));
+        },
+        layers[static_cast<size_t>(layer)].mixer);
+  return found;
 }
 
 ModelGeometry ModelSpec::geometry(DType activation_dtype, DType kv_dtype) const {
@@ -145,7 +178,8 @@ ModelGeometry ModelSpec::geometry(DType activation_dtype, DType kv_dtype) const 
     std::visit(
         [&](const auto& mixer) {
           if constexpr (requires { attention_layer(mixer, 0); })
-            geometry.layers.push_back(attention_layer(mixer, static_cast<int>(geometry.layers.size())));
+            if (kv_layer(mixer) < 0)
+              geometry.layers.push_back(attention_layer(mixer, static_cast<int>(geometry.layers.size())));
         },
         layer.mixer);
   for (size_t i = 0; i < layers.size(); ++i)
@@ -164,7 +198,8 @@ bool ModelSpec::bidirectional() const {
 int ModelSpec::max_context_len() const {
   double longest = max_position_embeddings;
   for (const RopeConfig& rope : ropes) {
-    if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic)
+    if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic ||
+        rope.type == RopeType::kProportional)
       longest = std::max(longest, max_position_embeddings * rope.factor);
     if (rope.type == RopeType::kYarn)
       longest = std::max(longest, rope.original_max_position_embeddings * rope.factor);

@@ -30,12 +30,12 @@ namespace attend {
 // With kDynamic and kLongRope, keys depend on the length of the request's prompt (rope.h). Another request
 // can therefore reuse a cached prefix only if both prompts have at most original_max_position_embeddings
 // tokens or, with kLongRope, if both have more.
-enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope };
+enum class RopeType : uint8_t { kDefault, kLinear, kDynamic, kLlama3, kYarn, kLongRope, kProportional };
 
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000.0;
-  double factor = 1.0;                                   // linear, dynamic, llama3, yarn, longrope
+  double factor = 1.0;                                   // all types except default
   int rotary_dim = 0;                                    // even; head_dim unless rotation is partial
   bool interleaved = false;                              // rotates pairs (2i, 2i + 1), not (i, i + d / 2)
   int original_max_position_embeddings = 0;              // dynamic, llama3, yarn, longrope
@@ -45,6 +45,7 @@ struct RopeConfig {
   double mscale = 0.0, mscale_all_dim = 0.0;             // yarn (DeepSeek); 0: absent
   bool truncate = true;                                  // yarn: rounds the ramp's ends to whole dimensions
   std::vector<double> short_factor = {}, long_factor = {};  // longrope: one per pair
+  int num_rotated_pairs = 0;  // proportional: the first pairs; the others have an angle of 0
 };
 
 class Checkpoint;
@@ -82,6 +83,10 @@ struct AttentionSpec {
   // q, k and v are projected from this number of features, the joined input of a draft
   // (DraftJoin::kAttention), instead of the normalized x; 0: from x.
   int joined_size = 0;
+  bool v_norm = false;  // normalizes each head of v without weights (Gemma 4)
+  bool k_as_v = false;  // v is Wk x, before the norm and the rotation of k (Gemma 4)
+  // Layer of the model whose K and V this layer attends to; it has no Wk and Wv. -1: its own (Gemma 4).
+  int kv_layer = -1;
 };
 
 // x += Wdown (act(Wgate x) * Wup x).
@@ -182,6 +187,9 @@ struct MoeMlpSpec {
   kernels::ExpertGate gate = {};
   bool weights_scale_input = false;  // weight multiplies an expert's input, not its output (Llama 4)
   bool router_bias = false;
+  // The router's input is normalized with weights of its own, divided by sqrt(hidden_size), and the weight of
+  // each expert is multiplied by a factor of the checkpoint (Gemma 4).
+  bool router_norm = false;
   bool expert_bias = false;
   // One tensor of the checkpoint holds gate and up of all experts, another one holds down. Inputs are the
   // first axis of each matrix or, with fused_expert_rows, the last one.
@@ -189,11 +197,18 @@ struct MoeMlpSpec {
   bool fused_expert_rows = false;
 };
 
+// x += norm(norm_1(dense(x)) + norm_2(moe(x))): a gated MLP and experts of the same input, each with norms of
+// its own around it. The router has a third norm of x (Gemma 4).
+struct ParallelMoeSpec {
+  GatedMlpSpec dense;
+  MoeMlpSpec moe;
+};
+
 // Sublayers that mix tokens, and sublayers that process each token by itself. A new kind is a new alternative
 // with its own module. std::monostate: the layer has no such sublayer (NemotronH).
 using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConvSpec, Mamba2Spec,
                                AttentionMamba2Spec, std::monostate>;
-using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec, std::monostate>;
+using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec, ParallelMoeSpec, std::monostate>;
 
 // Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `post_ln`, a LayerNorm
 // replaces both: x = norm(x + f(x)) (BERT).
@@ -209,6 +224,15 @@ struct LearnedPositions {
   int num_rows = 0;         // rows of the position table
   int first_row = 0;        // row for position 0
   int num_token_types = 0;  // rows of the token type table
+};
+
+// Embeddings per layer (Gemma 4): each token has a vector e of `size` features for every layer, computed from
+// its embedding row x and a row t of a second table:
+//   e = (norm(Wp x / sqrt(hidden_size)) + sqrt(size) t) / sqrt(2)
+// After its two sublayers, a layer adds norm(Wo (gelu_tanh(Wg x) * e)) to the residual stream.
+struct LayerEmbeddingSpec {
+  int vocab_size = 0;  // rows of the table
+  int size = 0;        // features per layer
 };
 
 struct LayerSpec {
@@ -231,6 +255,8 @@ struct ModelSpec {
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // rotary embeddings; layers refer to them by index
   std::optional<LearnedPositions> learned_positions;
+  std::optional<LayerEmbeddingSpec> layer_embeddings;
+  bool layer_scales = false;  // each layer multiplies its output by a factor of the checkpoint (Gemma 4)
   // Head of a "...ForSequenceClassification". It is applied to pooled hidden states.
   std::optional<ClassifierSpec> classifier;
   // Draft heads: their input. vocab_size and embedding are those of the target's tokens.
@@ -256,12 +282,15 @@ struct ModelSpec {
   int num_token_types() const { return learned_positions ? learned_positions->num_token_types : 1; }
   // Groups of layers with a common cache allocation, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
-  // Index of layer `layer` among the layers with K/V: its layer in the KV pool and in geometry().
+  // Layer of the KV pool and of geometry() that layer `layer` attends to: the index of it, or of its
+  // kv_layer, among the layers with K/V.
   int cache_layer(int layer) const;
   // Index of layer `layer` among the layers with a recurrent state.
   int state_layer(int layer) const;
   bool has_states() const { return state_layer(num_layers()) > 0; }
-  // Attention layers in the form that backends require.
+  // Attention of all layers that have it, with layers of the KV pool.
+  std::vector<AttentionLayer> attention_layers() const;
+  // Attention layers with K/V in the form that backends require.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings support: max_position_embeddings, extended by
   // the factor of rope scaling.
@@ -271,10 +300,14 @@ struct ModelSpec {
   std::string kv_salt(int prompt_len) const;
 };
 
-// Returns whether layers with this mixer have K/V: mixers with an attention_layer() do.
+// Returns whether layers with this mixer store K/V: mixers with an attention_layer() do, unless they attend
+// to those of another layer.
 bool has_kv(const MixerSpec& mixer);
 // Returns whether layers with this mixer have a recurrent state: mixers with a state_shape() do.
 bool has_state(const MixerSpec& mixer);
+// Returns the experts of a layer; null: it has none.
+const MoeMlpSpec* find_moe(const MlpSpec& mlp);
+MoeMlpSpec* find_moe(MlpSpec& mlp);
 // Geometry of layer `layer_id` of the model's KV pool and backend.
 AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id);
 AttentionLayer attention_layer(const AttentionMamba2Spec& spec, int layer_id);

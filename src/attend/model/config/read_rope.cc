@@ -12,13 +12,14 @@ constexpr int kMaxPositions = 1 << 30;
 // Far above the factor of any model, and below factors that reduce every frequency to 0.
 constexpr double kMaxFactor = 1 << 20;
 
-constexpr std::array<std::pair<std::string_view, RopeType>, 8> kRopeTypes{{
+constexpr std::array<std::pair<std::string_view, RopeType>, 9> kRopeTypes{{
     {"default", RopeType::kDefault},
     {"linear", RopeType::kLinear},
     {"dynamic", RopeType::kDynamic},
     {"llama3", RopeType::kLlama3},
     {"yarn", RopeType::kYarn},
     {"longrope", RopeType::kLongRope},
+    {"proportional", RopeType::kProportional},
     {"su", RopeType::kLongRope},    // former name, in old Phi-3 checkpoints
     {"mrope", RopeType::kDefault},  // positions on three axes (Qwen2-VL), which are equal for text
 }};
@@ -154,9 +155,14 @@ RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode
   rope.rotary_dim =
       read_rotary_dim(partial_inside ? *scaling : config, head_dim, defaults.partial_rotary_factor);
   rope.interleaved = config.boolean_or("rope_interleave", false);
+  rope.type = scaling ? read_type(*scaling) : defaults.type;
+  if (rope.type == RopeType::kProportional) {
+    // Pairs are those of a complete rotation, and so are the frequencies of the first ones.
+    rope.num_rotated_pairs = rope.rotary_dim / 2;
+    rope.rotary_dim = head_dim;
+  }
   if (!scaling) return rope;
 
-  rope.type = read_type(*scaling);
   rope.theta = read_theta(*scaling, "rope_theta", rope.theta);
   const auto read_original = [&](int missing = 0) {
     rope.original_max_position_embeddings =
@@ -167,6 +173,9 @@ RopeConfig read_scaled_rope(const JsonNode& config, const std::optional<JsonNode
       break;
     case RopeType::kLinear:
       rope.factor = read_factor(*scaling);
+      break;
+    case RopeType::kProportional:
+      if (scaling->has("factor")) rope.factor = read_factor(*scaling);
       break;
     case RopeType::kDynamic:
       rope.factor = read_factor(*scaling);
@@ -209,8 +218,9 @@ RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embe
   return read_scaled_rope(config, scaling, "rope_theta", head_dim, max_position_embeddings, defaults);
 }
 
-LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_position_embeddings,
-                            const RopeDefaults& full, const RopeDefaults& sliding) {
+LayerRopes read_layer_ropes(const JsonNode& config, const LayerHeadDims& head_dims,
+                            int max_position_embeddings, const RopeDefaults& full,
+                            const RopeDefaults& sliding) {
   std::optional<JsonNode> full_rope, sliding_rope;
   if (const auto ropes = config.find("rope_parameters"); ropes && ropes->object_size() > 0) {
     for (const auto& [key, value] : ropes->value().items())
@@ -222,8 +232,9 @@ LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_positi
   }
   if (const auto scaling = config.find("rope_scaling"); scaling && scaling->object_size() > 0)
     full_rope = scaling;
-  return {.full = read_scaled_rope(config, full_rope, "rope_theta", head_dim, max_position_embeddings, full),
-          .sliding = read_scaled_rope(config, sliding_rope, "rope_local_base_freq", head_dim,
+  return {.full = read_scaled_rope(config, full_rope, "rope_theta", head_dims.full, max_position_embeddings,
+                                   full),
+          .sliding = read_scaled_rope(config, sliding_rope, "rope_local_base_freq", head_dims.sliding,
                                       max_position_embeddings, sliding)};
 }
 

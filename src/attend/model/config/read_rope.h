@@ -9,6 +9,7 @@ namespace attend {
 // Values of absent fields.
 struct RopeDefaults {
   double theta = 10000.0;
+  RopeType type = RopeType::kDefault;
   double partial_rotary_factor = 1.0;
   // Only for longrope; 0: max_position_embeddings.
   int original_max_position_embeddings = 0;
@@ -19,13 +20,18 @@ struct RopeDefaults {
 RopeConfig read_rope(const JsonNode& config, int head_dim, int max_position_embeddings,
                      const RopeDefaults& defaults = {});
 
-// Rotary embeddings of a model with different ones for full and for sliding attention layers (Gemma 3).
+// Head dims and rotary embeddings of a model with different ones for full and for sliding attention layers
+// (Gemma 3, Gemma 4).
+struct LayerHeadDims {
+  int full = 0, sliding = 0;
+};
 struct LayerRopes {
   RopeConfig full, sliding;
 };
 // Reads rope_parameters with one object per layer type, or rope_theta and rope_scaling for full attention
 // layers and rope_local_base_freq for sliding ones. Throws as read_rope() does.
-LayerRopes read_layer_ropes(const JsonNode& config, int head_dim, int max_position_embeddings,
-                            const RopeDefaults& full, const RopeDefaults& sliding);
+LayerRopes read_layer_ropes(const JsonNode& config, const LayerHeadDims& head_dims,
+                            int max_position_embeddings, const RopeDefaults& full,
+                            const RopeDefaults& sliding);
 
 }  // namespace attend

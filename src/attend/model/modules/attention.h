@@ -22,8 +22,12 @@ class AttentionModule : public Module {
   int64_t q_features() const { return int64_t{spec_.num_q_heads} * spec_.head_dim; }
   // Outputs of q_proj per head: q, and its output gate.
   int64_t q_width() const { return int64_t{spec_.head_dim} * (spec_.output_gate ? 2 : 1); }
-  int64_t qkv_features() const { return spec_.num_q_heads * q_width() + 2 * kv_features(); }
+  int64_t qkv_features() const { return spec_.num_q_heads * q_width() + (has_kv() ? 2 * kv_features() : 0); }
+  // False: the layer attends to the K and V of another one.
+  bool has_kv() const { return spec_.kv_layer < 0; }
   int64_t kv_features() const { return int64_t{spec_.num_kv_heads} * spec_.head_dim; }
+  // Computes q, and stores K and V. `qkv`: [num_tokens, qkv_features()].
+  TensorView project(ModuleStep& step, const TensorView& qkv) const;
 
   const AttentionSpec spec_;
   const AttentionLayer layer_;

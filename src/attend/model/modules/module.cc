@@ -9,6 +9,7 @@
 #include "attend/model/modules/mamba2.h"
 #include "attend/model/modules/mla/mla.h"
 #include "attend/model/modules/moe_mlp.h"
+#include "attend/model/modules/parallel_moe.h"
 #include "attend/model/modules/plain_mlp.h"
 #include "attend/model/modules/short_conv.h"
 #include "attend/tensor/arena.h"
@@ -77,7 +78,10 @@ struct MakeMlp {
     return std::make_unique<GatedMlpModule>(spec, norms, model, names, device);
   }
   std::unique_ptr<Module> operator()(const MoeMlpSpec& spec) const {
-    return std::make_unique<MoeMlpModule>(spec, norms, model, names);
+    return std::make_unique<MoeMlpModule>(spec, norms, model, names, names.mlp_norm);
+  }
+  std::unique_ptr<Module> operator()(const ParallelMoeSpec& spec) const {
+    return std::make_unique<ParallelMoeModule>(spec, norms, model, names);
   }
   std::unique_ptr<Module> operator()(const PlainMlpSpec& spec) const {
     return std::make_unique<PlainMlpModule>(spec, norms, model, names);

@@ -50,6 +50,7 @@ struct ModuleStep {
   std::span<const RopeRows> ropes;  // one per rope set
   Scratch& scratch;
   const kernels::OpContext& context;
+  TensorView layer_embeddings = {};   // [num_tokens, num_layers * size], if the model has them
   const StatePool* states = nullptr;  // null: the model has no recurrent states
   kernels::RecurrentBatch recurrent = {};
   // Recurrent layers copy their inputs of these tokens to the first rows of `kept`, for replay().

@@ -1,11 +1,13 @@
 #include "attend/model/modules/moe_mlp.h"
 
+#include <cmath>
+
 #include "attend/base/error.h"
 
 namespace attend {
 
 MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, const ModelSpec& model,
-                           const DecoderNames& names)
+                           const DecoderNames& names, std::string_view norm_name)
     : spec_(spec),
       shape_{.num_experts = spec.num_experts,
              .top_k = spec.top_k,
@@ -13,8 +15,10 @@ MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, c
              .intermediate_size = spec.intermediate_size},
       hidden_size_(model.hidden_size),
       names_(names),
+      norm_name_(norm_name),
       norms_(norms),
-      norm_{.weight = {}, .eps = model.norm_eps} {
+      norm_{.weight = {}, .eps = model.norm_eps},
+      router_norm_(norm_) {
   if (norms.after)
     fail(ErrorCode::kUnsupported, model.architecture, ": attend does not support a norm after experts");
 }
@@ -24,9 +28,14 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
   const int64_t expert_size = shape_.hidden_size;
   const bool gated = spec_.gate.num_products() == 2;
   const SlotWriter::Experts experts{names_.experts, spec_.num_experts, spec_.top_k};
-  if (norms_.before) slots.norm(names_.mlp_norm, hidden, norm_.weight);
+  if (norms_.before) slots.norm(norm_name_, hidden, norm_.weight);
   slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_,
                /*dequantize_on_load=*/false, WeightUse::kRouter);
+  if (spec_.router_norm) {
+    const auto scale = 1.0 / std::sqrt(static_cast<double>(hidden));
+    slots.factors(names_.router_norm, hidden, router_norm_.weight, static_cast<float>(scale));
+    slots.factors(names_.expert_scales, shape_.num_experts, expert_scales_);
+  }
   if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
   const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
       down{names_.expert_down_proj, expert_size};
@@ -80,7 +89,7 @@ std::vector<int64_t> MoeMlpModule::scratch_widths() const {
           spec_.latent_size};
 }
 
-void MoeMlpModule::forward(ModuleStep& step) const {
+void MoeMlpModule::compute(ModuleStep& step, const TensorView& out) const {
   const TensorView scratch = step.scratch.take(kernels::moe_scratch_width(shape_));
   kernels::SharedExpert shared;
   if (const int64_t size = spec_.shared_intermediate_size; size > 0)
@@ -100,15 +109,18 @@ void MoeMlpModule::forward(ModuleStep& step) const {
   gate.alternates = std::ssize(gate_up_) <= shape_.num_experts;
   kernels::moe_add(step.residual,
                    {.norm = norm_,
+                    .router_norm = router_norm_,
                     .router = router_.front(),
                     .rule = spec_.rule,
                     .correction = correction_,
+                    .expert_scales = expert_scales_,
                     .shape = shape_,
                     .experts = {.gate_up = gate_up_, .down = down_},
                     .latents = latents,
                     .gate = gate,
                     .weights_scale_input = spec_.weights_scale_input,
                     .shared = shared,
+                    .out = out,
                     .scratch = scratch},
                    step.context);
 }

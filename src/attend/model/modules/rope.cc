@@ -94,7 +94,9 @@ void rope_frequencies(const RopeConfig& config, int length, View<float> frequenc
   const double theta = dynamic ? dynamic_theta(config, length) : config.theta;
   for (int i = 0; i < config.rotary_dim / 2; ++i) {
     double frequency = plain_frequency(theta, config.rotary_dim, i);
-    if (config.type == RopeType::kLinear) frequency /= config.factor;
+    if (config.type == RopeType::kLinear || config.type == RopeType::kProportional)
+      frequency /= config.factor;
+    if (config.type == RopeType::kProportional && i >= config.num_rotated_pairs) frequency = 0.0;
     if (config.type == RopeType::kLlama3) frequency = llama3_frequency(config, frequency);
     if (config.type == RopeType::kLongRope)
       frequency /=

@@ -49,12 +49,24 @@ std::string module_prefix(const std::string& name) {
   return dot == std::string::npos ? name : name.substr(0, dot);
 }
 
-// Returns whether the tensor belongs to a layer after the model's last one.
-bool is_after_last_layer(const std::string& name, const std::string& layers, int num_layers) {
+// Returns the number of the layer that the tensor belongs to, or -1.
+int layer_of(const std::string& name, const std::string& layers) {
   int layer = -1;
   if (name.starts_with(layers))
     std::from_chars(name.data() + layers.size(), name.data() + name.size(), layer);
-  return layer >= num_layers;
+  return layer;
+}
+
+// Returns whether the tensor computes K or V of a layer that attends to those of another one: published files
+// of Gemma 4 have them.
+bool is_unused_kv(const std::string& name, const std::string& layers, const ModelSpec& spec) {
+  const int layer = layer_of(name, layers);
+  if (layer < 0 || layer >= spec.num_layers()) return false;
+  const auto* const attention = std::get_if<AttentionSpec>(&spec.layers[static_cast<size_t>(layer)].mixer);
+  if (attention == nullptr || attention->kv_layer < 0) return false;
+  constexpr std::string_view kModules[] = {".k_proj.", ".v_proj.", ".k_norm."};
+  return std::ranges::any_of(kModules,
+                             [&](std::string_view module) { return name.find(module) != std::string::npos; });
 }
 
 // Lists the names of the layer's tensors, without the prefix "model.layers.0.".
@@ -158,9 +170,9 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
   std::map<std::string, int> ignored;
   for (const std::string& name : names) {
     if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
-    if (is_in_head(name, spec.classifier)) continue;
+    if (is_in_head(name, spec.classifier) || is_unused_kv(name, layers, spec)) continue;
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
-    const bool is_draft_layer = predicts_more_tokens && is_after_last_layer(name, layers, spec.num_layers());
+    const bool is_draft_layer = predicts_more_tokens && layer_of(name, layers) >= spec.num_layers();
     if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
     ++ignored[module_prefix(name)];
   }

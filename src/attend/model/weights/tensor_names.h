@@ -13,6 +13,14 @@ struct DecoderNames {
   std::string_view positions = "";  // this and the next two: LearnedPositions
   std::string_view token_types = "";
   std::string_view embedding_norm = "";
+  // Embeddings per layer: the table, the projection of the embedding and its norm; then names in each layer.
+  std::string_view layer_table = "";
+  std::string_view layer_table_proj = "";
+  std::string_view layer_table_norm = "";
+  std::string_view layer_embedding_gate = "";
+  std::string_view layer_embedding_proj = "";
+  std::string_view layer_embedding_norm = "";
+  std::string_view layer_scale = "";  // full name
   std::string_view layers = "model.layers";
   std::string_view final_norm = "model.norm";
   std::string_view lm_head = "lm_head";
@@ -46,6 +54,12 @@ struct DecoderNames {
   // Tensors with all experts: "<experts>.<part>" and "<experts>.<part>_bias".
   std::string_view fused_gate_up_proj = "gate_up_proj";
   std::string_view fused_down_proj = "down_proj";
+  std::string_view router_norm = "";    // full name: weights of the norm of the router's input
+  std::string_view expert_scales = "";  // full name
+  // ParallelMoeSpec: norms after the dense MLP, and before and after the experts.
+  std::string_view dense_post_norm = "";
+  std::string_view moe_norm = "";
+  std::string_view moe_post_norm = "";
   std::string_view router_correction = "mlp.gate.e_score_correction_bias";  // full name
   std::string_view shared_gate_proj = "mlp.shared_experts.gate_proj";
   std::string_view shared_up_proj = "mlp.shared_experts.up_proj";

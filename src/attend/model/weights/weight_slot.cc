@@ -113,6 +113,14 @@ void SlotWriter::gated_norm(std::string_view name, int64_t size, TensorView& int
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
+void SlotWriter::factors(std::string_view name, int64_t size, TensorView& into, float scale) {
+  slots_.push_back({.parts = {{tensor_name(name, ""), size}},
+                    .use = WeightUse::kNorm,
+                    .scale = scale,
+                    .in_f32 = true,
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
+}
+
 void SlotWriter::convolution(std::initializer_list<Part> parts, int64_t taps, TensorView& into) {
   WeightSlot slot{.columns = taps,
                   .use = WeightUse::kBias,

@@ -129,6 +129,8 @@ class SlotWriter {
   void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // Norm that multiplies by its weights, also in models with zero-centered norms.
   void gated_norm(std::string_view name, int64_t size, TensorView& into);
+  // "<prefix><name>": a vector of factors around 1 that is loaded in float32.
+  void factors(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // Depthwise convolution of the parts' channels, loaded in float32 as [channels, taps]. Each tensor
   // "<prefix><name>.weight" is [channels, 1, taps].
   void convolution(std::initializer_list<Part> parts, int64_t taps, TensorView& into);
