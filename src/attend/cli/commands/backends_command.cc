@@ -69,6 +69,47 @@ std::string formats_lines(const Checkpoint& checkpoint) {
   }
 }
 
+// Returns, for example, "8 heads of 128", or "1 head of 192/128".
+std::string heads(const CacheSpec& cache) {
+  const std::string dims = cache.head_dim_qk == cache.head_dim_v
+                               ? std::to_string(cache.head_dim_qk)
+                               : fmt::format("{}/{}", cache.head_dim_qk, cache.head_dim_v);
+  return fmt::format("{} head{} of {}", cache.num_kv_heads, cache.num_kv_heads == 1 ? "" : "s", dims);
+}
+
+// Returns a line per cache group: its layers, and the data that they keep.
+std::string cache_lines(const ModelSpec& model) {
+  std::string lines;
+  const auto add = [&](size_t num_layers, const std::string& text) {
+    lines += fmt::format("cache: {} layer{}: {}\n", num_layers, num_layers == 1 ? "" : "s", text);
+  };
+  for (const CacheSpec& cache : model.caches()) {
+    const size_t num_layers = cache.layers.size();
+    switch (cache.kind) {
+      case CacheKind::kFull:
+        add(num_layers, "K and V of all tokens, " + heads(cache));
+        break;
+      case CacheKind::kWindow:
+        add(num_layers,
+            fmt::format("K and V of the last {} tokens, {}", cache.window_left + 1, heads(cache)));
+        break;
+      case CacheKind::kLatent:
+        add(num_layers, fmt::format("a latent row of {} per token", cache.head_dim_qk));
+        break;
+      case CacheKind::kState:
+        add(num_layers, "a recurrent state per request");
+        break;
+    }
+  }
+  const auto shares = [](const LayerSpec& layer) {
+    const auto* const attention = std::get_if<AttentionSpec>(&layer.mixer);
+    return attention != nullptr && attention->kv_layer >= 0;
+  };
+  if (const auto num_shared = std::ranges::count_if(model.layers, shares); num_shared > 0)
+    add(static_cast<size_t>(num_shared), "none, attends to K and V of another layer");
+  return lines;
+}
+
 // Returns one line per backend: the phases that it is chosen for, or every reason against it.
 std::string choice(const EngineConfig& config) {
   const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
@@ -80,6 +121,7 @@ std::string choice(const EngineConfig& config) {
       fmt::format("{} at {}: {}\n", model.architecture, config.model_path.string(), resolution.why);
   if (const std::string weights = weights_line(info, engine.deterministic); !weights.empty())
     lines += weights + "\n";
+  lines += cache_lines(model);
   if (info.state_bytes > 0) {
     const LinearBackend& linear = linear_backend(info.device.type);
     lines += fmt::format(
