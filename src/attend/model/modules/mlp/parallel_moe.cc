@@ -1,4 +1,4 @@
-#include "attend/model/modules/parallel_moe.h"
+#include "attend/model/modules/mlp/parallel_moe.h"
 
 #include "attend/base/error.h"
 #include "attend/kernels/norm_rope/elementwise.h"

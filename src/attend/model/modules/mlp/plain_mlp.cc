@@ -1,4 +1,4 @@
-#include "attend/model/modules/plain_mlp.h"
+#include "attend/model/modules/mlp/plain_mlp.h"
 
 #include "attend/kernels/fused/operations.h"
 

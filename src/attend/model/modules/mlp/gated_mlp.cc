@@ -1,4 +1,4 @@
-#include "attend/model/modules/gated_mlp.h"
+#include "attend/model/modules/mlp/gated_mlp.h"
 
 #include "attend/kernels/fused/operations.h"
 

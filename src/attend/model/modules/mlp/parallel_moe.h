@@ -3,8 +3,8 @@
 
 #include "attend/kernels/fused/operations.h"
 #include "attend/model/config/model_spec.h"
+#include "attend/model/modules/mlp/moe_mlp.h"
 #include "attend/model/modules/module.h"
-#include "attend/model/modules/moe_mlp.h"
 #include "attend/model/weights/tensor_names.h"
 
 namespace attend {

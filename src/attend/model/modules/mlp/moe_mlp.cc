@@ -1,4 +1,4 @@
-#include "attend/model/modules/moe_mlp.h"
+#include "attend/model/modules/mlp/moe_mlp.h"
 
 #include <cmath>
 
