@@ -1,7 +1,8 @@
 """Gemma 4: heads of two sizes, K used as V, shared K and V, embeddings per layer, experts next to the MLP."""
 
 import torch
-from golden_configs import Case, gemma4, gemma4_multimodal, gemma4_unified
+from golden_configs import Case, compressed, gemma4, gemma4_multimodal, gemma4_unified
+from quantize import Fp8
 
 LENGTHS = (1, 16, 17, 130)
 
@@ -94,6 +95,30 @@ CASES = {
         gemma4_unified(num_hidden_layers=6, hidden_size=16, intermediate_size=32, global_head_dim=40, head_dim=24),
         dtype=torch.bfloat16,
         extra={"model.embed_vision.patch_dense.weight": (8, 8)},
+        lengths=LENGTHS,
+    ),
+    # Quantized matrices in every kind of layer, also where K is V and where K and V are shared.
+    "gemma4-fp8-channel": Case(
+        gemma4(
+            num_hidden_layers=4,
+            global_head_dim=32,
+            head_dim=16,
+            layer_types=["sliding_attention", "full_attention"] * 2,
+            attention_k_eq_v=True,
+            num_kv_shared_layers=2,
+            hidden_size_per_layer_input=8,
+        ),
+        dtype=torch.bfloat16,
+        scheme=Fp8(
+            compressed(
+                "float-quantized",
+                {"num_bits": 8, "type": "float", "strategy": "channel", "symmetric": True},
+                ["lm_head", "model.per_layer_model_projection"],
+            ),
+            blocks=(1, None),
+            scale_dtype=torch.bfloat16,
+        ),
+        plain=("per_layer_model_projection", "per_layer_projection_norm"),
         lengths=LENGTHS,
     ),
 }

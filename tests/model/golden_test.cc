@@ -358,8 +358,8 @@ constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-s
                                            "kimi-linear-kda",      "kimi-linear-groups",
                                            "olmo-hybrid-nope",     "olmo-hybrid-rope"};
 // Heads of two sizes, up to 512, which not every backend supports.
-constexpr const char* kGemma4Cases[] = {"gemma4-shared-kv", "gemma4-experts", "gemma4-wide-heads",
-                                        "gemma4-per-layer-config", "gemma4-unified"};
+constexpr const char* kGemma4Cases[] = {"gemma4-shared-kv",        "gemma4-experts", "gemma4-wide-heads",
+                                        "gemma4-per-layer-config", "gemma4-unified", "gemma4-fp8-channel"};
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
