@@ -222,7 +222,7 @@ class HeadLane {
 
 // One warp per token and head. `kPairs`: pairs per lane, rounded up.
 template <bool kInterleaved, int kPairs>
-__global__ void __launch_bounds__(32 * kWarps, 6)
+__global__ void __launch_bounds__(32 * kWarps, kPairs > kNarrowPairs ? 4 : 6)
     norm_rope_kernel(const __grid_constant__ NormRopeParams params) {
   ptx::launch_dependents();
   const bool stores = params.store.slots != nullptr;
