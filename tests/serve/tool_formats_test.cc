@@ -635,6 +635,17 @@ TEST(Reasoning, MarkersAroundTheAnswerAreDropped) {
   }
 }
 
+// A schema may refer to itself more than once.
+TEST(TagArguments, AreReadWithRecursiveSchemas) {
+  std::string refs;
+  for (int i = 0; i < 12; ++i) refs += (i == 0 ? "" : ", ") + std::string(R"({"$ref": "#/properties/a"})");
+  const Json schema = Json::parse(R"({"properties": {"a": {"anyOf": [)" + refs + "]}}}");
+  EXPECT_EQ(tag_value_to_json("1", "a", schema), "1");
+  const ToolFormat::Tags& tags = parse_tool_format("minimax-m3").tags;
+  const std::string text = "]<]minimax[>[<a>]<]minimax[>[<b>1]<]minimax[>[</b>]<]minimax[>[</a>";
+  EXPECT_EQ(element_to_json(*first_element(text, tags, text.npos), tags, schema), R"({"b": 1})");
+}
+
 TEST(TagArguments, FollowTheSchemasTypes) {
   const Json schema = Json::parse(R"({"$defs": {"id": {"type": "string"}}, "properties": {
     "text": {"type": "string"}, "maybe": {"type": ["string", "null"]}, "either": {"anyOf": [{"type": "integer"}, {"type": "string"}]},

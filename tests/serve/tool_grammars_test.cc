@@ -178,6 +178,8 @@ TEST_F(ToolGrammarsTest, AreWrittenForUnusualSchemas) {
       R"({"properties": {"": {"type": "string"}, "a\"b": {"type": "string"}, "é>": {"type": "integer"}}})",
       R"({"properties": {"a": {"type": "object", "properties": [1], "required": 5}}, "required": ["none"]})",
       R"({"type": "object", "additionalProperties": {"type": "integer"}})",
+      R"({"type": "object", "properties": {"a": {"$ref": "#"}, "b": {"$ref": "#"}, "c": {"$ref": "#"}, "d": {"$ref": "#"},
+          "e": {"$ref": "#"}, "f": {"$ref": "#"}, "g": {"$ref": "#"}, "h": {"$ref": "#"}, "i": {"$ref": "#"}}})",
       R"({"required": null, "properties": null})"};
   Vocabulary vocabulary({});
   for (const ToolFormat& format : tool_formats()) {

@@ -49,9 +49,11 @@ const Json* member(const Json& object, std::string_view key) {
   return found == object.end() ? nullptr : &*found;
 }
 
-void add_types(const Json& schema, const Json& root, int level, Types& types) {
-  constexpr int kMaxLevels = 16;  // of references that may be cyclic
-  if (!schema.is_object() || level > kMaxLevels) return;
+// Schemas that are visited for one value, since references may be cyclic and branch.
+constexpr int kMaxSchemas = 256;
+
+void add_types(const Json& schema, const Json& root, int& num_left, Types& types) {
+  if (!schema.is_object() || --num_left < 0) return;
   if (const Json* type = member(schema, "type")) {
     if (type->is_string()) types.add(type->get<std::string>());
     if (type->is_array())
@@ -64,9 +66,9 @@ void add_types(const Json& schema, const Json& root, int level, Types& types) {
     for (const Json& value : *values) types.add_type(value);
   for (const char* key : {"anyOf", "oneOf", "allOf"})
     if (const Json* choices = member(schema, key); choices && choices->is_array())
-      for (const Json& choice : *choices) add_types(choice, root, level + 1, types);
+      for (const Json& choice : *choices) add_types(choice, root, num_left, types);
   if (const Json* reference = member(schema, "$ref"))
-    if (const Json* target = resolve_reference(*reference, root)) add_types(*target, root, level + 1, types);
+    if (const Json* target = resolve_reference(*reference, root)) add_types(*target, root, num_left, types);
   if (!types.any() && schema.contains("properties")) types.object = true;
   if (!types.any() && schema.contains("items")) types.array = true;
 }
@@ -113,7 +115,8 @@ namespace {
 std::string text_to_json(std::string_view text, const Json* property, const Json& schema) {
   Types types;
   if (property) {
-    add_types(*property, schema, 0, types);
+    int num_left = kMaxSchemas;
+    add_types(*property, schema, num_left, types);
     // Spaces around a value of a list are not part of it.
     const std::string_view inner = trim_front(text.substr(0, trimmed_size(text, text.size())));
     if (is_listed(*property, inner) && !is_listed(*property, text)) text = inner;
@@ -139,9 +142,8 @@ std::string text_to_json(std::string_view text, const Json* property, const Json
 
 // Returns the schema of a member, or of the items of a list if `key` is kItems; null: unknown.
 const Json* part_schema(const Json* schema, std::string_view key, bool is_item, const Json& root,
-                        int level = 0) {
-  constexpr int kMaxLevels = 16;  // of references that may be cyclic
-  if (!schema || !schema->is_object() || level > kMaxLevels) return nullptr;
+                        int& num_left) {
+  if (!schema || !schema->is_object() || --num_left < 0) return nullptr;
   const Json* properties = member(*schema, "properties");
   const Json* found = is_item ? member(*schema, "items") : properties ? member(*properties, key) : nullptr;
   if (!found && !is_item) found = member(*schema, "additionalProperties");
@@ -149,10 +151,9 @@ const Json* part_schema(const Json* schema, std::string_view key, bool is_item, 
   for (const char* choice : {"anyOf", "oneOf", "allOf"})
     if (const Json* choices = member(*schema, choice); choices && choices->is_array())
       for (const Json& one : *choices)
-        if (const Json* part = part_schema(&one, key, is_item, root, level + 1)) return part;
+        if (const Json* part = part_schema(&one, key, is_item, root, num_left)) return part;
   const Json* reference = member(*schema, "$ref");
-  return reference ? part_schema(resolve_reference(*reference, root), key, is_item, root, level + 1)
-                   : nullptr;
+  return reference ? part_schema(resolve_reference(*reference, root), key, is_item, root, num_left) : nullptr;
 }
 
 // Returns the text from the next opening tag on, or "".
@@ -173,7 +174,8 @@ std::string content_to_json(std::string_view content, const ToolFormat::Tags& ta
                             const Json& root, int level) {
   constexpr int kMaxLevels = 32;  // deeper elements are text
   Types types;
-  if (property) add_types(*property, root, 0, types);
+  int num_left = kMaxSchemas;
+  if (property) add_types(*property, root, num_left, types);
   const bool is_text = types.text && !types.array && !types.object;
   const bool is_list = types.array && !types.object && !types.text;
   const bool is_object = types.object && !types.array && !types.text;
@@ -197,7 +199,9 @@ std::string content_to_json(std::string_view content, const ToolFormat::Tags& ta
       append_quoted(part.key, json);
       json += ": ";
     }
-    json += content_to_json(part.content, tags, part_schema(property, part.key, list, root), root, level + 1);
+    num_left = kMaxSchemas;
+    json += content_to_json(part.content, tags, part_schema(property, part.key, list, root, num_left), root,
+                            level + 1);
   }
   return json + (list ? ']' : '}');
 }
@@ -238,7 +242,9 @@ std::optional<Element> first_element(std::string_view text, const ToolFormat::Ta
 }
 
 std::string element_to_json(const Element& element, const ToolFormat::Tags& tags, const Json& schema) {
-  return content_to_json(element.content, tags, part_schema(&schema, element.key, false, schema), schema, 0);
+  int num_left = kMaxSchemas;
+  return content_to_json(element.content, tags, part_schema(&schema, element.key, false, schema, num_left),
+                         schema, 0);
 }
 
 }  // namespace attend::serve

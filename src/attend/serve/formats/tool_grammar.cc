@@ -154,20 +154,25 @@ class GrammarWriter {
 
   // Returns an element of kElements with the elements of its members or items. Values whose schema does not
   // have one type are any text.
-  Json nested_element(const std::string& key, const Json& property, const Json& root, int level) const {
-    constexpr int kMaxLevels = 8;  // of schemas that may be recursive
+  // `num_left`: elements that may have a content of their own, since schemas may be recursive.
+  Json nested_element(const std::string& key, const Json& property, const Json& root, int level,
+                      int& num_left) const {
+    constexpr int kMaxLevels = 8;
     const ToolFormat::Tags& tags = format_.tags;
     const std::string open = std::string(tags.key_open) + key + std::string(tags.key_close),
                       close = std::string(tags.value_close) + key + std::string(tags.key_close);
-    if (property.is_object() && property.contains("$ref") && level < kMaxLevels)
+    const bool is_left = level < kMaxLevels && --num_left >= 0;
+    if (is_left && property.is_object() && property.contains("$ref"))
       if (const Json* target = resolve_reference(property["$ref"], root))
-        return nested_element(key, *target, root, level + 1);
+        return nested_element(key, *target, root, level + 1, num_left);
     const Json type = property.is_object() ? property.value("type", Json()) : Json();
     Json content;
-    if (level < kMaxLevels && type == "object" && property.contains("properties"))
-      content = nested_members(property, root, level + 1);
-    else if (level < kMaxLevels && type == "array" && property.contains("items"))
-      content = {{"type", "star"}, {"content", nested_element("item", property["items"], root, level + 1)}};
+    if (is_left && type == "object" && property.contains("properties") &&
+        property["properties"].size() <= static_cast<size_t>(num_left))
+      content = nested_members(property, root, level + 1, num_left);
+    else if (is_left && type == "array" && property.contains("items"))
+      content = {{"type", "star"},
+                 {"content", nested_element("item", property["items"], root, level + 1, num_left)}};
     else if (type == "string" && property.contains("enum"))
       content = listed_texts(property["enum"]);
     else if (type == "number" || type == "integer" || type == "boolean")
@@ -184,12 +189,12 @@ class GrammarWriter {
   }
 
   // Returns the elements of an object's members in the schema's order.
-  Json nested_members(const Json& object, const Json& root, int level) const {
+  Json nested_members(const Json& object, const Json& root, int level, int& num_left) const {
     const Json required = object.value("required", Json::array());
     Json elements = Json::array();
     if (const auto properties = object.find("properties"); properties != object.end())
       for (const auto& [key, property] : properties->items()) {
-        Json element = nested_element(key, property, root, level);
+        Json element = nested_element(key, property, root, level, num_left);
         const bool optional = std::ranges::find(required, Json(key)) == required.end();
         elements.push_back(optional ? Json{{"type", "optional"}, {"content", element}} : std::move(element));
       }
@@ -253,7 +258,8 @@ class GrammarWriter {
       }
       case Arguments::kElements: {
         const Json schema = arguments_schema(tool);
-        return nested_members(schema, schema, 0);
+        int num_left = 512;
+        return nested_members(schema, schema, 0, num_left);
       }
       case Arguments::kJson:
         break;
