@@ -56,7 +56,9 @@ def random_weight(name, shape, config, generator):
     noise = torch.randn(shape, generator=generator)
     gemma = config.model_type.startswith("gemma")
     gemma4 = config.model_type.startswith("gemma4")
-    zero_centered = (gemma and not gemma4) or config.model_type.startswith(ZERO_CENTERED)
+    zero_centered = (gemma and not gemma4) or (
+        config.model_type.startswith(ZERO_CENTERED) or config.model_type == "nemotron"
+    )
     if gemma4 and (weight := random_gemma4_weight(name, shape, noise)) is not None:
         return weight
     # Rates and steps of published models: a recurrent state outlives a prompt.
@@ -72,9 +74,9 @@ def random_weight(name, shape, config, generator):
     stored_one = 0.0 if zero_centered and not name.endswith("linear_attn.norm.weight") else 1.0
     if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
         return stored_one + 0.4 + 0.3 * noise
-    if name.endswith(("norm.weight", "norm_f.weight")):
+    if name.endswith(("norm.weight", "norm_f.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
         return stored_one + 0.3 * noise
-    if name.endswith(("embed_tokens.weight", "embeddings.weight")):
+    if name.endswith(EMBEDDINGS):
         scale = 0.3 if config.tie_word_embeddings else 1.0
         # Gemma multiplies the embedding by sqrt(hidden_size).
         return scale * noise / (math.sqrt(shape[-1]) if gemma else 1.0)
@@ -102,6 +104,8 @@ def random_gemma4_weight(name, shape, noise):
     return None
 
 
+# Ends of names of tables by token or position.
+EMBEDDINGS = tuple(f"{name}.weight" for name in ("embed_tokens", "embeddings", "wte", "wpe", "embed_in", "embed_positions"))
 # Begins of model types that store norm weights minus 1, like Gemma.
 ZERO_CENTERED = ("qwen3_next", "qwen3_5")
 # Ends of names of parameters that are float32 in files of any dtype.

@@ -4,7 +4,7 @@ Each case covers something that no other case covers: a head dimension, a GQA ra
 weight format. make_goldens.py writes them. Their order determines their seeds, so a new case is the last one.
 """
 
-from golden_cases import dense, experts, gemma4, quantized, quantized_experts, recurrent, variants
+from golden_cases import dense, experts, gemma4, layer_norm, quantized, quantized_experts, recurrent, variants
 
 CASES = (
     dense.CASES
@@ -14,4 +14,5 @@ CASES = (
     | quantized_experts.CASES
     | recurrent.CASES
     | gemma4.CASES
+    | layer_norm.CASES
 )

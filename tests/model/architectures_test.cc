@@ -176,7 +176,7 @@ TEST(ReadGemma3, EmbeddingModelWindowIsTwoSided) {
 
 TEST(ReadPhi3, HasFusedWeightsAndAWindowInAllLayersOrNone) {
   const ModelSpec spec = read("Phi3ForCausalLM", {{"sliding_window", "2047"}});
-  EXPECT_TRUE(attention(spec).fused_qkv);
+  EXPECT_EQ(attention(spec).qkv_storage, QkvStorage::kFused);
   EXPECT_TRUE(mlp(spec).fused_gate_up);
   EXPECT_THAT(windows(spec), ElementsAre(2046, 2046, 2046));
   EXPECT_FLOAT_EQ(spec.norm_eps, 1e-5f);

@@ -214,11 +214,12 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
   EXPECT_THAT(
       supported_architectures(),
       ElementsAre(
-          "BambaForCausalLM", "BertModel", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
-          "DeepseekV3ForCausalLMNextN", "Dots1ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMMTP",
-          "Exaone4ForCausalLM", "FalconH1ForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM",
-          "Gemma3ForConditionalGeneration", "Gemma3TextModel", "Gemma4ForCausalLM",
-          "Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM",
+          "ArceeForCausalLM", "BambaForCausalLM", "BertModel", "Cohere2ForCausalLM", "CohereForCausalLM",
+          "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM", "DeepseekV3ForCausalLMNextN", "Dots1ForCausalLM",
+          "Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMMTP", "Exaone4ForCausalLM", "FalconForCausalLM",
+          "FalconH1ForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM", "GPTNeoXForCausalLM",
+          "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel",
+          "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM",
           "Gemma4UnifiedForConditionalGeneration", "GemmaForCausalLM", "Glm4ForCausalLM",
           "Glm4MoeForCausalLM", "Glm4MoeForCausalLMNextN", "Glm4MoeLiteForCausalLM",
           "Glm4MoeLiteForCausalLMNextN", "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM",
@@ -227,13 +228,14 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
           "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "MiMoForCausalLM", "MiMoMTP",
           "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM",
           "Mistral3ForConditionalGeneration", "MistralForCausalLM", "MixtralForCausalLM",
-          "NemotronHForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoHybridForCausalLM",
-          "OlmoeForCausalLM", "Phi3ForCausalLM", "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration",
+          "NemotronForCausalLM", "NemotronHForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM",
+          "Olmo3ForCausalLM", "OlmoForCausalLM", "OlmoHybridForCausalLM", "OlmoeForCausalLM",
+          "Phi3ForCausalLM", "PhiForCausalLM", "Qwen2ForCausalLM", "Qwen2VLForConditionalGeneration",
           "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM",
           "Qwen3NextForCausalLM", "Qwen3NextForCausalLMMTP", "Qwen3VLForConditionalGeneration",
           "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM", "Qwen3_5ForConditionalGeneration",
           "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration", "RobertaModel", "SeedOssForCausalLM",
-          "SmolLM3ForCausalLM", "XLMRobertaModel"));
+          "SmolLM3ForCausalLM", "StableLmForCausalLM", "Starcoder2ForCausalLM", "XLMRobertaModel"));
 }
 
 TEST(ReadConfig, ReadsTheHeadOfAClassifier) {

@@ -71,7 +71,10 @@ void layer_norm(const TensorView&, const TensorView&, const TensorView&, const T
 }
 void gelu(const TensorView&, Stream&) { reject("gelu"); }
 void gelu_tanh(const TensorView&, Stream&) { reject("gelu_tanh"); }
+void relu(const TensorView&, Stream&) { reject("relu"); }
 void relu2(const TensorView&, Stream&) { reject("relu2"); }
+void silu(const TensorView&, Stream&) { reject("silu"); }
+void clamp(const TensorView&, float, Stream&) { reject("clamp"); }
 void sigmoid_mul(const TensorView&, const TensorView&, Stream&) { reject("sigmoid_mul"); }
 void scale_by_sigmoid(const TensorView&, const TensorView&, Stream&) { reject("scale_by_sigmoid"); }
 void multiply(const TensorView&, const TensorView&, Stream&) { reject("multiply"); }

@@ -17,8 +17,8 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       names_(names),
       placement_(placement),
       has_lm_head_(has_lm_head),
-      embedding_norm_{.weight = {}, .bias = {}, .eps = spec.norm_eps},
-      final_norm_{.weight = {}, .eps = spec.norm_eps} {
+      embedding_norm_(make_norm(spec.learned_positions && spec.learned_positions->norm, spec)),
+      final_norm_(make_norm(spec.final_norm, spec)) {
   if (spec_.draft) draft_input_.emplace(spec_, names_);
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
@@ -39,27 +39,33 @@ void DecoderModel::add(int layer, std::unique_ptr<Module> module) {
 
 std::vector<WeightSlot> DecoderModel::weight_slots() {
   std::vector<WeightSlot> slots;
-  SlotWriter top("", slots, spec_.zero_centered_norms);
+  const StoredForm form{.zero_centered_norms = spec_.zero_centered_norms,
+                        .norm_weights = spec_.norm_weights,
+                        .norm_biases = spec_.norm_biases,
+                        .transposed_linears = spec_.transposed_linears};
+  SlotWriter top("", slots, form);
   if (has_own_embedding())
     top.matrix(names_.embedding, spec_.vocab_size, spec_.hidden_size, WeightUse::kTable, embedding_);
   if (draft_input_) draft_input_->add_slots(top);
   if (const auto& learned = spec_.learned_positions) {
     top.matrix(names_.positions, learned->num_rows, spec_.hidden_size, WeightUse::kTable, positions_);
-    top.matrix(names_.token_types, learned->num_token_types, spec_.hidden_size, WeightUse::kTable,
-               token_types_);
-    top.layer_norm(names_.embedding_norm, spec_.hidden_size, embedding_norm_);
+    if (learned->num_token_types > 0)
+      top.matrix(names_.token_types, learned->num_token_types, spec_.hidden_size, WeightUse::kTable,
+                 token_types_);
+    if (learned->norm) top.norm(names_.embedding_norm, spec_.hidden_size, embedding_norm_);
   }
   if (layer_embeddings_) layer_embeddings_->add_slots(top);
   for (size_t i = 0; i < modules_.size(); ++i) {
-    SlotWriter layer(layer_prefix(module_layers_[i], spec_, names_), slots, spec_.zero_centered_norms);
+    SlotWriter layer(layer_prefix(module_layers_[i], spec_, names_), slots, form);
     modules_[i]->add_slots(layer);
   }
   // The head is linear, so the final norm's weights are scaled instead of the logits.
   if (spec_.final_norm)
-    top.norm(draft_weight_name(names_.final_norm, spec_, names_), spec_.hidden_size, final_norm_.weight,
+    top.norm(draft_weight_name(names_.final_norm, spec_, names_), spec_.hidden_size, final_norm_,
              spec_.final_logit_scale);
   if (has_lm_head_)
     top.matrix(names_.lm_head, spec_.head_size(), spec_.hidden_size, WeightUse::kHead, head_.weight);
+  if (spec_.head_bias) top.bias(names_.lm_head, spec_.head_size(), head_.bias);
   return slots;
 }
 
@@ -226,11 +232,14 @@ void DecoderModel::embed(const ModelInput& input, View<const int32_t> positions,
   const LearnedPositions& learned = *spec_.learned_positions;
   kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,
                          stream);
-  const View<const int32_t> types =
-      input.token_types.empty()
-          ? View<const int32_t>(zero_types_.span<const int32_t>().first(positions.size()))
-          : input.token_types;
-  kernels::add_embedding(types, token_types_.data, out, stream);
+  if (learned.num_token_types > 0) {
+    const View<const int32_t> types =
+        input.token_types.empty()
+            ? View<const int32_t>(zero_types_.span<const int32_t>().first(positions.size()))
+            : input.token_types;
+    kernels::add_embedding(types, token_types_.data, out, stream);
+  }
+  if (!learned.norm) return;
   kernels::layer_norm(out, embedding_norm_.weight, embedding_norm_.bias, embedding_norm_.eps, out, stream);
 }
 
@@ -287,15 +296,24 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   for (size_t i = 0; i < modules_.size(); ++i) {
     while (num_read < hidden.before_layers.size() && hidden.before_layers[num_read] <= module_layers_[i])
       write_stream(hidden, num_read++, operations);
-    residual.expect(i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_);
+    const kernels::Norm& next = i + 1 < modules_.size() ? modules_[i + 1]->input_norm() : final_norm_;
+    const bool is_parallel = parallel(i);
+    if (is_parallel) kernels::prepare(residual, next, operations);
+    residual.expect(is_parallel ? kernels::Norm() : next);
     scratch.reset();
     step.kept = kept_[i];
     modules_[i]->forward(step);
+    if (!is_parallel) residual.drop_prepared();
   }
   while (num_read < hidden.before_layers.size()) write_stream(hidden, num_read++, operations);
   if (hidden.before_layers.empty() && !hidden.out.empty())
     kernels::read(residual, final_norm_, hidden.out, operations);
   if (!input.logit_rows.empty()) head(input.logit_rows, logits, stream);
+}
+
+bool DecoderModel::parallel(size_t module) const {
+  return module + 1 < modules_.size() && module_layers_[module] == module_layers_[module + 1] &&
+         spec_.layers[static_cast<size_t>(module_layers_[module])].norms.parallel;
 }
 
 void DecoderModel::replay(const StateReplay& replay, Stream& stream) {

@@ -73,6 +73,8 @@ class DecoderModel : public LoadableModel {
   bool has_own_embedding() const { return !spec_.draft || spec_.draft->own_embedding; }
   // Writes the residual stream before layer output.before_layers[index].
   void write_stream(const HiddenOutput& output, size_t index, const kernels::OpContext& context);
+  // Returns true if module `module` is the mixer of a layer whose MLP reads the same stream.
+  bool parallel(size_t module) const;
   void check(const ModelInput& input, const ForwardBatch& batch) const;
   kernels::OpContext context(Stream& stream) const;
 
@@ -82,7 +84,7 @@ class DecoderModel : public LoadableModel {
   bool has_lm_head_;
 
   Weight embedding_, positions_, token_types_;
-  kernels::LayerNorm embedding_norm_;
+  kernels::Norm embedding_norm_;
   std::optional<DraftInput> draft_input_;
   std::optional<LayerEmbeddings> layer_embeddings_;
   std::vector<std::unique_ptr<Module>> modules_;  // sublayers of each layer, in layer order

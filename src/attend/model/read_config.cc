@@ -38,11 +38,28 @@ DType read_dtype(const JsonNode& json) {
 }
 
 kernels::Activation read_activation(const JsonNode& json, const ConfigDefaults& defaults) {
-  const std::string key(defaults.activation_key);
+  const char* const key = defaults.keys.activation;
   const std::string name = json.find_string(key).value_or(std::string(defaults.activation));
   if (name == "silu") return kernels::Activation::kSilu;
   if (name == "gelu_pytorch_tanh") return kernels::Activation::kGeluTanh;
   fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend supports silu, gelu_pytorch_tanh");
+}
+
+kernels::PlainActivation read_plain_activation(const JsonNode& json, const ConfigDefaults& defaults) {
+  using kernels::PlainActivation;
+  constexpr std::pair<std::string_view, PlainActivation> kPlainActivations[] = {
+      {"gelu", PlainActivation::kGelu},          {"gelu_new", PlainActivation::kGeluTanh},
+      {"gelu_fast", PlainActivation::kGeluTanh}, {"gelu_pytorch_tanh", PlainActivation::kGeluTanh},
+      {"relu", PlainActivation::kRelu},          {"relu2", PlainActivation::kRelu2},
+      {"silu", PlainActivation::kSilu}};
+  const char* const key = defaults.keys.activation;
+  const std::string name = json.find_string(key).value_or(std::string(defaults.activation));
+  std::string known;
+  for (const auto& [activation_name, activation] : kPlainActivations) {
+    if (name == activation_name) return activation;
+    known += (known.empty() ? "" : ", ") + std::string(activation_name);
+  }
+  fail(ErrorCode::kUnsupported, json.where(key), " \"", name, "\": attend supports ", known);
 }
 
 // Old versions of transformers write image_token_index, new ones image_token_id.
@@ -74,20 +91,20 @@ double read_activation_factor(const JsonNode& json, const char* key) {
 }
 
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size) {
-  const int num_q_heads = read_size(json, "num_attention_heads", defaults.num_q_heads, 1 << 16);
+  const ConfigKeys& keys = defaults.keys;
+  const int num_q_heads = read_size(json, keys.num_q_heads, defaults.num_q_heads, 1 << 16);
   int num_kv_heads = num_q_heads;
-  if (defaults.num_kv_heads != 0 && !json.mentions("num_key_value_heads"))
-    num_kv_heads = defaults.num_kv_heads;
-  num_kv_heads = json.find_integer("num_key_value_heads", 1, 1 << 16).value_or(num_kv_heads);
+  if (defaults.num_kv_heads != 0 && !json.mentions(keys.num_kv_heads)) num_kv_heads = defaults.num_kv_heads;
+  num_kv_heads = json.find_integer(keys.num_kv_heads, 1, 1 << 16).value_or(num_kv_heads);
   if (num_q_heads % num_kv_heads != 0)
-    fail(ErrorCode::kCorruptFile, json.where("num_key_value_heads"), " ", num_kv_heads,
-         ": expected a divisor of num_attention_heads ", num_q_heads);
+    fail(ErrorCode::kCorruptFile, json.where(keys.num_kv_heads), " ", num_kv_heads,
+         ": expected a divisor of ", keys.num_q_heads, " ", num_q_heads);
 
   int head_dim = json.find_integer("head_dim", 1, 1 << 16).value_or(defaults.head_dim);
   if (head_dim == 0) {
     if (hidden_size % num_q_heads != 0)
-      fail(ErrorCode::kCorruptFile, json.where("hidden_size"), " ", hidden_size,
-           ": expected a multiple of num_attention_heads ", num_q_heads, ", or a head_dim");
+      fail(ErrorCode::kCorruptFile, json.where(keys.hidden_size), " ", hidden_size,
+           ": expected a multiple of ", keys.num_q_heads, " ", num_q_heads, ", or a head_dim");
     head_dim = hidden_size / num_q_heads;
   }
   if (int64_t{num_q_heads} * head_dim > kMaxExtent)
@@ -100,8 +117,14 @@ AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& default
 }
 
 GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults) {
-  return {.intermediate_size = read_size(json, "intermediate_size", defaults.intermediate_size),
+  return {.intermediate_size = read_size(json, defaults.keys.intermediate_size, defaults.intermediate_size),
           .activation = read_activation(json, defaults)};
+}
+
+PlainMlpSpec read_plain_mlp(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size) {
+  const int missing = defaults.intermediate_size > 0 ? defaults.intermediate_size : 4 * hidden_size;
+  return {.intermediate_size = read_size(json, defaults.keys.intermediate_size, missing),
+          .activation = read_plain_activation(json, defaults)};
 }
 
 MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults) {
@@ -133,17 +156,37 @@ MoeMlpSpec read_moe_mlp(const JsonNode& json, const MoeDefaults& defaults) {
           .intermediate_size = read_size(json, size_key.c_str(), defaults.intermediate_size)};
 }
 
+namespace {
+
+void make_layers(const JsonNode& json, const ConfigDefaults& defaults, const MlpSpec& mlp, ModelSpec& spec) {
+  const int num_layers = read_size(json, defaults.keys.num_layers, defaults.num_layers, 1 << 16);
+  spec.layers.assign(static_cast<size_t>(num_layers),
+                     {.mixer = read_attention(json, defaults, spec.hidden_size), .mlp = mlp});
+}
+
+void set_rope(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
+  spec.ropes = {read_rope(json, head_dim, spec.max_position_embeddings, defaults.rope)};
+}
+
+}  // namespace
+
 void make_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
-  const int num_layers = read_size(json, "num_hidden_layers", defaults.num_layers, 1 << 16);
-  spec.layers.assign(
-      static_cast<size_t>(num_layers),
-      {.mixer = read_attention(json, defaults, spec.hidden_size), .mlp = read_gated_mlp(json, defaults)});
+  make_layers(json, defaults, read_gated_mlp(json, defaults), spec);
 }
 
 void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
   make_dense_layers(json, defaults, spec);
-  const int head_dim = std::get<AttentionSpec>(spec.layers.front().mixer).head_dim;
-  spec.ropes = {read_rope(json, head_dim, spec.max_position_embeddings, defaults.rope)};
+  set_rope(json, defaults, spec);
+}
+
+void read_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  make_layers(json, defaults, read_plain_mlp(json, defaults, spec.hidden_size), spec);
+  set_rope(json, defaults, spec);
+}
+
+void reject_flag(const JsonNode& json, const char* key, std::string_view feature) {
+  if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend does not support ", feature);
 }
 
 namespace {
@@ -164,10 +207,14 @@ ModelSpec read_spec(const JsonNode& file) {
   const JsonNode json = decoder_fields(file, architecture);
   ModelSpec spec;
   spec.architecture = name;
-  spec.hidden_size = read_size(json, "hidden_size", defaults.hidden_size);
+  const ConfigKeys& keys = defaults.keys;
+  spec.hidden_size = read_size(json, keys.hidden_size, defaults.hidden_size);
   spec.vocab_size = read_size(json, "vocab_size", defaults.vocab_size);
-  spec.max_position_embeddings = read_size(json, "max_position_embeddings", defaults.max_position_embeddings);
-  spec.norm_eps = static_cast<float>(json.find_positive("rms_norm_eps").value_or(defaults.norm_eps));
+  spec.max_position_embeddings =
+      read_size(json, keys.max_position_embeddings, defaults.max_position_embeddings);
+  spec.norm_eps = static_cast<float>(json.find_positive(keys.norm_eps).value_or(defaults.norm_eps));
+  spec.norm_kind = defaults.norm_kind;
+  spec.norm_biases = defaults.norm_biases;
   spec.tie_word_embeddings =
       file.find_boolean("tie_word_embeddings")
           .value_or(json.boolean_or("tie_word_embeddings", defaults.tie_word_embeddings));

@@ -59,14 +59,14 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
     return multiply_parts(gather(x, ResidualAccess::gathered(residual)), args.linear, args.out, context);
   }
   const Linear& one = args.linear.front();
-  InputNorm norm = ResidualAccess::input_norm(residual, args.norm);
-  if (!all) {
+  auto [x, norm] = ResidualAccess::gemm_input(residual, args.norm, context.stream);
+  if (!all && !norm.weight.empty()) {
     // The norm of gathered rows is never deferred.
     norm.deferred = false;
     norm.partial_squares = {};
     norm.normalized = norm.normalized.slice(0, 0, std::ssize(args.rows));
   }
-  kernels::linear({.x = gather(residual.sum(), ResidualAccess::gathered(residual)),
+  kernels::linear({.x = gather(x, ResidualAccess::gathered(residual)),
                    .weight = one.weight,
                    .bias = one.bias,
                    .out = args.out,
@@ -78,10 +78,15 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
 }
 
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
-  // Without a norm, this adds the pending addend.
-  const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
-  if (norm.weight.empty()) return copy_rows(sum, out, context.stream);
+  const TensorView& sum = ResidualAccess::sum(residual);
+  if (norm.empty()) return copy_rows(sum, out, context.stream);
+  if (norm.kind == NormKind::kLayer)
+    return layer_norm(sum, norm.weight, norm.bias, norm.eps, out, context.stream);
   rms_norm(sum, norm.weight, norm.eps, out, context.stream);
+}
+
+void prepare(Residual& residual, const Norm& norm, const OpContext& context) {
+  ResidualAccess::prepare(residual, norm, context.stream);
 }
 
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context) {
@@ -95,7 +100,8 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
     norm_linear(residual, {.norm = args.norm, .linear = args.gate_up, .out = args.gate_up_out}, context);
     return gate(args, context.stream);
   }
-  gated_linear({.x = residual.sum(),
+  const auto [x, norm] = ResidualAccess::gemm_input(residual, args.norm, context.stream);
+  gated_linear({.x = x,
                 .weight = one.weight,
                 .bias = one.bias,
                 .gate_up = args.gate_up_out,
@@ -103,16 +109,28 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
                 .workspace = context.workspace,
                 .batch_invariant = context.batch_invariant,
                 .rounds_x = context.rounds_x,
-                .norm = ResidualAccess::input_norm(residual, args.norm)},
+                .norm = norm},
                context.stream);
 }
 
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args,
                            const OpContext& context) {
   norm_linear(residual, {.norm = args.norm, .linear = args.linear, .out = args.out}, context);
-  const auto activate = args.activation == PlainActivation::kGelu       ? gelu
-                        : args.activation == PlainActivation::kGeluTanh ? gelu_tanh
-                                                                        : relu2;
+  const auto activate = [&] {
+    switch (args.activation) {
+      case PlainActivation::kGelu:
+        return gelu;
+      case PlainActivation::kGeluTanh:
+        return gelu_tanh;
+      case PlainActivation::kRelu:
+        return relu;
+      case PlainActivation::kRelu2:
+        return relu2;
+      case PlainActivation::kSilu:
+        return silu;
+    }
+    fail(ErrorCode::kInternal, "unknown activation of an MLP without a gate");
+  }();
   activate(args.out, context.stream);
 }
 
@@ -122,10 +140,10 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
   if (!on_gpu(context)) {
     const TensorView addend = ResidualAccess::leave_addend(residual);
     multiply_parts(x, parts, addend, context);
-    if (!post_norm.weight.empty()) rms_norm(addend, post_norm.weight, post_norm.eps, addend, context.stream);
+    if (!post_norm.empty()) rms_norm(addend, post_norm.weight, post_norm.eps, addend, context.stream);
     return;
   }
-  if (!post_norm.weight.empty()) {
+  if (!post_norm.empty()) {
     const TensorView addend = ResidualAccess::free_scratch(residual);
     multiply_parts(x, parts, addend, context);
     return norm_add(addend, post_norm, residual, context);
@@ -152,14 +170,13 @@ void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const O
 }
 
 void scale_residual(Residual& residual, const TensorView& factor, const OpContext& context) {
-  // Without a norm, this adds the pending addend.
-  scale(ResidualAccess::normalized(residual, {}, context.stream), factor, context.stream);
+  scale(ResidualAccess::sum(residual), factor, context.stream);
 }
 
-void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
+void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const Norm& norm,
                      const OpContext& context) {
   // Two consecutive sums: the pending addend is added first.
-  const TensorView sum = ResidualAccess::normalized(residual, {}, context.stream);
+  const TensorView sum = ResidualAccess::sum(residual);
   const TensorView addend = ResidualAccess::free_scratch(residual);
   const Linear parts[] = {linear};
   multiply_parts(x, parts, addend, context);

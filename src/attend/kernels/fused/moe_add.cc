@@ -39,8 +39,9 @@ Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const Rou
                    .weights = router.weights};
   check(choice, context.stream);
   const OnGpu gpu(context.stream);
-  const bool shares_norm = args.router_norm.weight.empty();
-  if (gpu && !args.norm.weight.empty() && shares_norm && args.expert_scales.empty()) {
+  const bool shares_norm = args.router_norm.empty();
+  const bool has_rms_norm = !args.norm.empty() && args.norm.kind == NormKind::kRms;
+  if (gpu && has_rms_norm && shares_norm && args.expert_scales.empty()) {
     const TensorView normalized = ResidualAccess::free_scratch(residual);
     if (norm_route({.x = residual.sum(),
                     .norm = args.norm.weight,

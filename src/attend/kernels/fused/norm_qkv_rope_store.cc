@@ -59,28 +59,32 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
   rope.v_out = heads(v_begin, args.qkv_out.shape[1]);
   const StoreKvArgs store{.k = rope.k, .v = args.k_as_v ? rope.k : rope.v_out, .to = args.to};
   const TensorView product = args.k_as_v ? args.qkv_out.slice(1, 0, v_begin) : args.qkv_out;
-  if (!norms_heads) {
+  if (!norms_heads || args.clip > 0.0f) {
     norm_linear(residual, {.norm = args.norm, .linear = args.qkv, .out = product}, context);
+    if (args.clip > 0.0f) clamp(product, args.clip, context.stream);
     const auto norm_part = [&](int64_t begin, int64_t end, const TensorView& weight) {
       const TensorView part = args.qkv_out.slice(1, begin, end);
       rms_norm(part, weight, args.qk_norm.eps, part, context.stream);
     };
-    norm_part(0, k_begin, args.qk_norm.q);
-    norm_part(k_begin, v_begin, args.qk_norm.k);
+    if (!norms_heads) {
+      norm_part(0, k_begin, args.qk_norm.q);
+      norm_part(k_begin, v_begin, args.qk_norm.k);
+    }
     norm_rope_store(rope, store, context.stream);
     apply_temperature();
     return rope.q;
   }
   if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
     const Linear& one = args.qkv.front();
-    qkv_norm_rope_store({.x = residual.sum(),
+    const auto [x, norm] = ResidualAccess::gemm_input(residual, args.norm, context.stream);
+    qkv_norm_rope_store({.x = x,
                          .weight = one.weight,
                          .bias = one.bias,
                          .out = product,
                          .workspace = context.workspace,
                          .batch_invariant = context.batch_invariant,
                          .rounds_x = context.rounds_x,
-                         .norm = ResidualAccess::input_norm(residual, args.norm)},
+                         .norm = norm},
                         rope, store, context.stream);
     apply_temperature();
     return rope.q;

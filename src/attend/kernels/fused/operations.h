@@ -1,6 +1,7 @@
 // Operations that the modules of a model call, and Residual, the stream that they read and add to.
 #pragma once
 
+#include <optional>
 #include <span>
 
 #include "attend/kernels/gemm/linear.h"
@@ -13,16 +14,21 @@
 #pragma GCC visibility push(default)
 namespace attend::kernels {
 
-// RMSNorm, as computed by rms_norm().
-struct Norm {
-  TensorView weight = {};  // [hidden_size]; empty: no norm
-  float eps = 1e-6f;
-};
+// RMSNorm as computed by rms_norm(), or LayerNorm as computed by layer_norm().
+enum class NormKind : uint8_t { kRms, kLayer };
 
-// LayerNorm, as computed by layer_norm().
-struct LayerNorm {
-  TensorView weight = {}, bias = {};  // [hidden_size]
-  float eps = 1e-12f;
+struct Norm {
+  TensorView weight = {};  // [hidden_size]
+  float eps = 1e-6f;
+  NormKind kind = NormKind::kRms;
+  TensorView bias = {};  // [hidden_size]; LayerNorm only; empty: none
+
+  // Returns true if there is no norm: an RMSNorm without weights.
+  bool empty() const { return kind == NormKind::kRms && weight.empty(); }
+  bool operator==(const Norm& other) const {
+    return kind == other.kind && weight.data == other.weight.data && bias.data == other.bias.data &&
+           eps == other.eps;
+  }
 };
 
 // Context of a model's operations, in addition to their operands.
@@ -47,7 +53,7 @@ class Residual {
   struct Memory {
     TensorView sum;       // [num_tokens, hidden_size]: the stream itself; the embedding is written here
     TensorView scratch;   // same shape as sum
-    TensorView gathered;  // same shape as sum: for operations on some of the rows
+    TensorView gathered;  // same shape as sum: for operations on some of the rows, and prepare()
     // f32 [num_tokens, hidden_size / kPartialSquaresWidth]; GPUs; empty: norms are not deferred.
     TensorView partial_squares = {};
 
@@ -66,6 +72,8 @@ class Residual {
   // Sets the norm that reads the stream after the next linear_add(): a hint that allows its kernel to defer
   // that norm. Another norm may read the stream nevertheless.
   void expect(const Norm& next) { next_ = next; }
+  // Ends prepare().
+  void drop_prepared() { prepared_.reset(); }
 
  private:
   friend class ResidualAccess;
@@ -79,6 +87,7 @@ class Residual {
 
   Memory memory_;
   Norm next_ = {};
+  std::optional<Norm> prepared_;  // norm of `gathered`
   Scratch scratch_ = Scratch::kFree;
   InputNorm deferred_ = {};
 };
@@ -99,6 +108,11 @@ struct NormLinearArgs {
 // and the norms.
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context);
 
+// Computes norm(residual) now, for sublayers that read the stream through this norm after others have added
+// to it: attention and MLP in parallel (arXiv 2204.02311). Operations with an equal norm use the result until
+// Residual::drop_prepared(). Operations on some of the rows must not be called in between.
+void prepare(Residual& residual, const Norm& norm, const OpContext& context);
+
 // out = norm(residual) for all tokens, in the dtype of the residual: hidden states. Without a norm, copies
 // the stream. Work that is deferred to the next norm remains so.
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context);
@@ -116,7 +130,7 @@ struct NormGatedLinearArgs {
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
 // out = act(W norm(residual) + b): first half of an MLP without a gate.
-enum class PlainActivation : uint8_t { kGelu, kGeluTanh, kRelu2 };
+enum class PlainActivation : uint8_t { kGelu, kGeluTanh, kRelu, kRelu2, kSilu };
 struct NormActivatedLinearArgs {
   Norm norm;
   LinearParts linear;
@@ -139,8 +153,8 @@ void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const O
 // residual *= factor. factor: f32 [1], in the memory of the device.
 void scale_residual(Residual& residual, const TensorView& factor, const OpContext& context);
 
-// residual = norm(residual + W x + b): the stream itself is normalized after a sublayer.
-void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const LayerNorm& norm,
+// residual = norm(residual + W x + b) with a LayerNorm: the stream itself is normalized after a sublayer.
+void linear_add_norm(const TensorView& x, const Linear& linear, Residual& residual, const Norm& norm,
                      const OpContext& context);
 
 // Linear layer of a normalized latent vector.
@@ -181,6 +195,7 @@ struct NormQkvRopeStoreArgs {
   LinearParts qkv;  // out_features: heads of q, of k, of v
   // Each head of q is followed by its output gate of head_dim features. They remain in qkv_out.
   bool q_gates = false;
+  float clip = 0.0f;  // q, k and v are clipped to [-clip, clip] before norms and rotation; 0: they are not
   QkNorm qk_norm = {};
   // Normalizes each head of v without weights, with the epsilon of qk_norm.
   bool norm_v = false;

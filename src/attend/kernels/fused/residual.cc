@@ -33,27 +33,49 @@ int64_t Residual::num_partial_squares(int64_t hidden_size, Device device) {
   return device.type == DeviceType::kCuda ? hidden_size / kPartialSquaresWidth : 0;
 }
 
+namespace {
+
+void apply(const Norm& norm, const TensorView& x, const TensorView& out, Stream& stream) {
+  if (norm.kind == NormKind::kLayer)
+    layer_norm(x, norm.weight, norm.bias, norm.eps, out, stream);
+  else
+    rms_norm(x, norm.weight, norm.eps, out, stream);
+}
+
+}  // namespace
+
+const TensorView& ResidualAccess::sum(Residual& residual) {
+  // A deferred norm remains: its scratch is a copy of the sum, which does not change here.
+  if (residual.scratch_ == Residual::Scratch::kAddend) {
+    add_on_host(residual.memory_.scratch, residual.memory_.sum);
+    residual.scratch_ = Residual::Scratch::kFree;
+  }
+  return residual.memory_.sum;
+}
+
 TensorView ResidualAccess::normalized(Residual& residual, const Norm& norm, Stream& stream) {
   const Residual::Memory& memory = residual.memory_;
-  if (norm.weight.empty()) {
-    // A deferred norm remains: its scratch is a copy of the sum, which does not change here.
-    if (residual.scratch_ == Residual::Scratch::kAddend) {
-      add_on_host(memory.scratch, memory.sum);
-      residual.scratch_ = Residual::Scratch::kFree;
-    }
-    return memory.sum;
-  }
-  if (residual.scratch_ == Residual::Scratch::kAddend)
+  if (residual.prepared_ == norm) return memory.gathered;
+  if (norm.empty()) return sum(residual);
+  if (residual.scratch_ == Residual::Scratch::kAddend && norm.kind == NormKind::kRms)
     add_rms_norm(memory.scratch, memory.sum, norm.weight, norm.eps, memory.scratch, stream);
   else
-    rms_norm(memory.sum, norm.weight, norm.eps, memory.scratch, stream);
+    apply(norm, sum(residual), memory.scratch, stream);
   residual.scratch_ = Residual::Scratch::kFree;
   return memory.scratch;
 }
 
-InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
+void ResidualAccess::prepare(Residual& residual, const Norm& norm, Stream& stream) {
+  const Residual::Memory& memory = residual.memory_;
+  apply(norm, sum(residual), memory.gathered, stream);
+  residual.prepared_ = norm;
+}
+
+ResidualAccess::GemmInput ResidualAccess::gemm_input(Residual& residual, const Norm& norm, Stream& stream) {
   ensure(residual.scratch_ != Residual::Scratch::kAddend,
          "residual: a GEMM with a norm cannot read a sum with a pending addend");
+  if (residual.prepared_ == norm || norm.kind != NormKind::kRms)
+    return {.x = normalized(residual, norm, stream), .norm = {}};
   InputNorm input{.weight = norm.weight,
                   .eps = norm.eps,
                   .normalized = residual.memory_.scratch,
@@ -62,12 +84,11 @@ InputNorm ResidualAccess::input_norm(Residual& residual, const Norm& norm) {
   if (residual.scratch_ == Residual::Scratch::kDeferred)
     input.deferred = residual.deferred_.weight.data == norm.weight.data && residual.deferred_.eps == norm.eps;
   residual.scratch_ = Residual::Scratch::kFree;
-  return input;
+  return {.x = residual.memory_.sum, .norm = input};
 }
 
 TensorView ResidualAccess::leave_addend(Residual& residual) {
-  if (residual.scratch_ == Residual::Scratch::kAddend)
-    add_on_host(residual.memory_.scratch, residual.memory_.sum);
+  sum(residual);
   residual.scratch_ = Residual::Scratch::kAddend;
   return residual.memory_.scratch;
 }
@@ -79,7 +100,9 @@ TensorView ResidualAccess::free_scratch(Residual& residual) {
 }
 
 const InputNorm* ResidualAccess::next_norm(Residual& residual) {
-  if (residual.next_.weight.empty() || residual.memory_.partial_squares.empty()) return nullptr;
+  if (residual.next_.empty() || residual.next_.kind != NormKind::kRms ||
+      residual.memory_.partial_squares.empty())
+    return nullptr;
   residual.deferred_ = {.weight = residual.next_.weight,
                         .eps = residual.next_.eps,
                         .normalized = residual.memory_.scratch,

@@ -7,11 +7,18 @@ namespace attend::kernels {
 
 class ResidualAccess {
  public:
+  // Adds the pending addend, and returns the stream.
+  static const TensorView& sum(Residual& residual);
   // Returns norm(sum), for a device with GEMMs that do not apply norms; sum itself without a norm. Valid
   // until the next operation.
   static TensorView normalized(Residual& residual, const Norm& norm, Stream& stream);
-  // Returns the same as an input of a GEMM that may apply the norm itself; x is residual.sum().
-  static InputNorm input_norm(Residual& residual, const Norm& norm);
+  // Input of a GEMM that may apply the norm itself. Norms that GEMMs do not apply are computed here.
+  struct GemmInput {
+    TensorView x;
+    InputNorm norm;
+  };
+  static GemmInput gemm_input(Residual& residual, const Norm& norm, Stream& stream);
+  static void prepare(Residual& residual, const Norm& norm, Stream& stream);
   static const TensorView& gathered(const Residual& residual) { return residual.memory_.gathered; }
   // Returns the memory for a product that is added to the sum later, on a CPU. Adds the previous pending
   // addend first.

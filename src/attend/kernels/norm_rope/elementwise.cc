@@ -54,11 +54,10 @@ void check_layer_norm(const TensorView& x, const TensorView& weight, const Tenso
                       const Stream& stream) {
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
-  require_norm_weight(weight, x.shape[1], stream);
-  require_shape("bias", bias, {x.shape[1]});
-  require_on(stream, "bias", bias);
-  require(bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ", weight.dtype,
-          ", the dtype of the weight");
+  if (!weight.empty()) require_norm_weight(weight, x.shape[1], stream);
+  if (!bias.empty()) require_norm_weight(bias, x.shape[1], stream);
+  require(bias.empty() || weight.empty() || bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ",
+          weight.dtype, ", the dtype of the weight");
 }
 
 }  // namespace
@@ -121,11 +120,33 @@ void gelu_tanh(const TensorView& x, Stream& stream) {
   cpu::gelu_tanh(x, cpu::detect_isa());
 }
 
+void relu(const TensorView& x, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::relu(x, stream);
+  cpu::relu(x, cpu::detect_isa());
+}
+
 void relu2(const TensorView& x, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
   if (const OnGpu gpu(stream); gpu) return cuda::relu2(x, stream);
   cpu::relu2(x, cpu::detect_isa());
+}
+
+void silu(const TensorView& x, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::silu(x, stream);
+  cpu::silu(x, cpu::detect_isa());
+}
+
+void clamp(const TensorView& x, float limit, Stream& stream) {
+  require_rank("x", x, 2);
+  require_activation_on(stream, "x", x);
+  require(limit >= 0.0f, "limit ", limit, ": expected at least 0");
+  if (const OnGpu gpu(stream); gpu) return cuda::clamp(x, limit, stream);
+  cpu::clamp(x, limit, cpu::detect_isa());
 }
 
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {

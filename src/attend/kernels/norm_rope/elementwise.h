@@ -26,7 +26,7 @@ void add_rms_norm(const TensorView& x, const TensorView& residual, const TensorV
 void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, const TensorView& residual,
                   Stream& stream);
 
-// LayerNorm: weight and bias have the same dtype.
+// LayerNorm: weight and bias have the same dtype. Empty weights are ones, an empty bias is zero.
 
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, over the last dimension (LayerNorm, arXiv
 // 1607.06450). x, out: [num_tokens, hidden], last stride 1; out may be x. weight, bias: [hidden].
@@ -54,8 +54,14 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
 
-// x = max(x, 0)^2, in place. x: [num_tokens, intermediate], last stride 1.
+// x = max(x, 0), and x = max(x, 0)^2, in place. x: [num_tokens, intermediate], last stride 1.
+void relu(const TensorView& x, Stream& stream);
 void relu2(const TensorView& x, Stream& stream);
+// x = silu(x), in place, with the same shapes.
+void silu(const TensorView& x, Stream& stream);
+// x = min(max(x, -limit), limit), in place: clipped q, k and v (OLMo). x: [num_tokens, features], last stride
+// 1; limit: 0 or more.
+void clamp(const TensorView& x, float limit, Stream& stream);
 
 // x = sigmoid(gate) x, in place: output gates. Last strides are 1. x: [num_tokens, num_heads, head_dim],
 // gate: the same shape; or x: [num_tokens, features] and gate: [num_tokens, 1], one gate for all features of

@@ -17,6 +17,18 @@
 
 namespace attend {
 
+// Names of common fields of config.json.
+struct ConfigKeys {
+  const char* hidden_size = "hidden_size";
+  const char* intermediate_size = "intermediate_size";
+  const char* num_layers = "num_hidden_layers";
+  const char* num_q_heads = "num_attention_heads";
+  const char* num_kv_heads = "num_key_value_heads";
+  const char* max_position_embeddings = "max_position_embeddings";
+  const char* norm_eps = "rms_norm_eps";
+  const char* activation = "hidden_act";
+};
+
 // Values of absent fields of config.json. 0 means that the field is required, unless a comment defines it.
 struct ConfigDefaults {
   int vocab_size = 0;
@@ -30,9 +42,11 @@ struct ConfigDefaults {
   double norm_eps = 1e-6;
   bool tie_word_embeddings = false;
   RopeDefaults rope = {};
-  std::string_view activation_key = "hidden_act";
   std::string_view activation = "silu";
   int image_token_id = -1;  // -1: the model has none
+  ConfigKeys keys = {};
+  kernels::NormKind norm_kind = kernels::NormKind::kRms;
+  bool norm_biases = false;
 };
 
 // Sets spec.layers: the same attention without a window, and the same gated MLP in every layer.
@@ -79,19 +93,22 @@ struct ModelArchitecture {
   std::span<const WeightPrefixes> prefixes = {};
 };
 
+extern const ModelArchitecture kArcee;
 extern const ModelArchitecture kBamba;
 extern const ModelArchitecture kBert;
+extern const ModelArchitecture kCohere2;
+extern const ModelArchitecture kCohere;
 extern const ModelArchitecture kDeepseekV2;
 extern const ModelArchitecture kDeepseekV3;
 extern const ModelArchitecture kDeepseekV3Prediction;
 extern const ModelArchitecture kDots1;
-extern const ModelArchitecture kEagle;
 extern const ModelArchitecture kEagle3;
+extern const ModelArchitecture kEagle;
 extern const ModelArchitecture kErnie45;
 extern const ModelArchitecture kErnie45Prediction;
 extern const ModelArchitecture kExaone4;
+extern const ModelArchitecture kFalcon;
 extern const ModelArchitecture kFalconH1;
-extern const ModelArchitecture kGemma;
 extern const ModelArchitecture kGemma2;
 extern const ModelArchitecture kGemma3;
 extern const ModelArchitecture kGemma3Embedding;
@@ -100,12 +117,16 @@ extern const ModelArchitecture kGemma4;
 extern const ModelArchitecture kGemma4Multimodal;
 extern const ModelArchitecture kGemma4Unified;
 extern const ModelArchitecture kGemma4UnifiedMultimodal;
-extern const ModelArchitecture kGlm;
+extern const ModelArchitecture kGemma;
 extern const ModelArchitecture kGlm4;
 extern const ModelArchitecture kGlm4Moe;
 extern const ModelArchitecture kGlm4MoeLite;
 extern const ModelArchitecture kGlm4MoeLitePrediction;
 extern const ModelArchitecture kGlm4MoePrediction;
+extern const ModelArchitecture kGlm;
+extern const ModelArchitecture kGpt2;
+extern const ModelArchitecture kGptJ;
+extern const ModelArchitecture kGptNeoX;
 extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kGranite;
 extern const ModelArchitecture kGraniteMoeHybrid;
@@ -113,31 +134,35 @@ extern const ModelArchitecture kInternLm3;
 extern const ModelArchitecture kKimiLinear;
 extern const ModelArchitecture kLfm2;
 extern const ModelArchitecture kLfm2Moe;
-extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kLlama4;
 extern const ModelArchitecture kLlama4Multimodal;
+extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kMiMo;
 extern const ModelArchitecture kMiMoPrediction;
 extern const ModelArchitecture kMiniMaxM2;
-extern const ModelArchitecture kMinistral;
 extern const ModelArchitecture kMinistral3;
-extern const ModelArchitecture kMistral;
+extern const ModelArchitecture kMinistral;
 extern const ModelArchitecture kMistral3;
+extern const ModelArchitecture kMistral;
 extern const ModelArchitecture kMixtral;
+extern const ModelArchitecture kNemotron;
 extern const ModelArchitecture kNemotronH;
 extern const ModelArchitecture kOlmo2;
 extern const ModelArchitecture kOlmo3;
+extern const ModelArchitecture kOlmo;
 extern const ModelArchitecture kOlmoHybrid;
 extern const ModelArchitecture kOlmoe;
+extern const ModelArchitecture kOpt;
 extern const ModelArchitecture kPhi3;
-extern const ModelArchitecture kQwen2;
+extern const ModelArchitecture kPhi;
 extern const ModelArchitecture kQwen25Vl;
+extern const ModelArchitecture kQwen2;
 extern const ModelArchitecture kQwen2Vl;
-extern const ModelArchitecture kQwen3;
 extern const ModelArchitecture kQwen35;
 extern const ModelArchitecture kQwen35Moe;
 extern const ModelArchitecture kQwen35MoeText;
 extern const ModelArchitecture kQwen35Text;
+extern const ModelArchitecture kQwen3;
 extern const ModelArchitecture kQwen3Moe;
 extern const ModelArchitecture kQwen3Next;
 extern const ModelArchitecture kQwen3NextPrediction;
@@ -146,6 +171,8 @@ extern const ModelArchitecture kQwen3VlMoe;
 extern const ModelArchitecture kRoberta;
 extern const ModelArchitecture kSeedOss;
 extern const ModelArchitecture kSmolLm3;
+extern const ModelArchitecture kStableLm;
+extern const ModelArchitecture kStarcoder2;
 extern const ModelArchitecture kXlmRoberta;
 
 // "<X>ForSequenceClassification" is the architecture "<X>ForCausalLM" or "<X>Model" with a classification
@@ -164,6 +191,13 @@ double read_activation_factor(const JsonNode& json, const char* key);
 // Parts of make_dense_layers().
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
 GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults);
+// Reads an MLP without a gate. If its size is absent and has no default, it is four times the hidden size.
+PlainMlpSpec read_plain_mlp(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
+
+// Same as read_dense_layers(), with MLPs without a gate.
+void read_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
+// Rejects a flag that is true although attend has no such feature.
+void reject_flag(const JsonNode& json, const char* key, std::string_view feature);
 
 // Values of absent fields of a mixture of experts, and names of its fields.
 struct MoeDefaults {

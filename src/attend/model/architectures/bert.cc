@@ -7,15 +7,6 @@
 namespace attend {
 namespace {
 
-kernels::PlainActivation read_gelu(const JsonNode& json) {
-  const std::string name = json.find_string("hidden_act").value_or("gelu");
-  if (name == "gelu") return kernels::PlainActivation::kGelu;
-  for (const std::string_view tanh : {"gelu_new", "gelu_fast", "gelu_pytorch_tanh"})
-    if (name == tanh) return kernels::PlainActivation::kGeluTanh;
-  fail(ErrorCode::kUnsupported, json.where("hidden_act"), " \"", name,
-       "\": attend supports gelu, gelu_new, gelu_fast, gelu_pytorch_tanh");
-}
-
 void reject_bert_flag(const JsonNode& json, const char* key) {
   if (json.boolean_or(key, false)) json.at(key).unsupported("true: attend supports only encoders");
 }
@@ -31,15 +22,11 @@ void read_bert_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
   attention.rope_set = -1;
   attention.window_right = -1;
   constexpr int kMaxSize = 1 << 30;
-  const PlainMlpSpec mlp{
-      .intermediate_size =
-          json.find_integer("intermediate_size", 1, kMaxSize).value_or(defaults.intermediate_size),
-      .activation = read_gelu(json),
-      .bias = true};
+  PlainMlpSpec mlp = read_plain_mlp(json, defaults, spec.hidden_size);
+  mlp.bias = true;
   const int num_layers = json.find_integer("num_hidden_layers", 1, 1 << 16).value_or(defaults.num_layers);
   spec.layers.assign(static_cast<size_t>(num_layers),
                      {.mixer = attention, .mlp = mlp, .norms = {.before = false, .post_ln = true}});
-  spec.norm_eps = static_cast<float>(json.find_positive("layer_norm_eps").value_or(1e-12));
   spec.final_norm = false;
   spec.learned_positions = {.num_rows = spec.max_position_embeddings,
                             .num_token_types = json.find_integer("type_vocab_size", 1, kMaxSize).value_or(2)};
@@ -75,7 +62,12 @@ constexpr ConfigDefaults bert_defaults(int vocab_size) {
           .num_layers = 12,
           .num_q_heads = 12,
           .max_position_embeddings = 512,
-          .tie_word_embeddings = true};
+          .norm_eps = 1e-12,
+          .tie_word_embeddings = true,
+          .activation = "gelu",
+          .keys = {.norm_eps = "layer_norm_eps"},
+          .norm_kind = kernels::NormKind::kLayer,
+          .norm_biases = true};
 }
 
 constexpr WeightPrefix kBertPrefix[] = {{"", "bert."}};

@@ -29,8 +29,8 @@ constexpr ConfigDefaults kGemmaDefaults{.vocab_size = 256000,
                                         .max_position_embeddings = 8192,
                                         .norm_eps = 1e-6,
                                         .tie_word_embeddings = true,
-                                        .activation_key = "hidden_activation",
-                                        .activation = "gelu_pytorch_tanh"};
+                                        .activation = "gelu_pytorch_tanh",
+                                        .keys = {.activation = "hidden_activation"}};
 
 constexpr DecoderNames kGemmaNames{.mlp_norm = "pre_feedforward_layernorm"};
 

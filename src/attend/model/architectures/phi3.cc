@@ -8,7 +8,7 @@ namespace {
 void read_phi3_config(const JsonNode& json, ModelSpec& spec) {
   const auto window = json.find_integer("sliding_window", 1, 1 << 30);
   if (window) set_windows(spec, std::vector<bool>(spec.layers.size(), true), *window);
-  for_each_attention(spec, [](AttentionSpec& attention) { attention.fused_qkv = true; });
+  for_each_attention(spec, [](AttentionSpec& attention) { attention.qkv_storage = QkvStorage::kFused; });
   for_each_gated_mlp(spec, [](GatedMlpSpec& mlp) { mlp.fused_gate_up = true; });
 }
 

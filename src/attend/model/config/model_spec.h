@@ -58,6 +58,13 @@ enum class QkNormSpan : uint8_t {
   kHeadAfterRope,  // each head, without weights and after RoPE (Llama 4)
 };
 
+// Tensors of the checkpoint that hold q, k and v.
+enum class QkvStorage : uint8_t {
+  kSeparate,  // one tensor each
+  kFused,     // one tensor, in this order
+  kByKvHead,  // one tensor: for each head of k, its heads of q, then k, then v (GPT-NeoX, Falcon, InternLM 2)
+};
+
 // x += Wo attention(rope(qk_norm(Wq x)), ..): grouped-query attention.
 struct AttentionSpec {
   int num_q_heads = 0;
@@ -71,9 +78,10 @@ struct AttentionSpec {
   int chunk = 0;         // positions per chunk of local attention; 0: none
   int rope_set = 0;      // index into ModelSpec::ropes; -1: no rotation
   kernels::QueryTemperature temperature = {};
+  float qkv_clip = 0.0f;  // q, k and v are clipped to [-qkv_clip, qkv_clip]; 0: they are not (OLMo)
   bool qkv_bias = false;
   bool output_bias = false;
-  bool fused_qkv = false;  // one tensor of the checkpoint holds q, k and v, in this order
+  QkvStorage qkv_storage = QkvStorage::kSeparate;
   // q_proj also has a gate for each head, after its q. Its sigmoid multiplies the head's output (Qwen3-Next).
   bool output_gate = false;
   bool sinks = false;  // an additional logit per query head in the denominator (AttentionLayer::sinks)
@@ -210,20 +218,24 @@ using MixerSpec = std::variant<AttentionSpec, MlaSpec, GatedDeltaSpec, ShortConv
                                AttentionMamba2Spec, std::monostate>;
 using MlpSpec = std::variant<GatedMlpSpec, MoeMlpSpec, PlainMlpSpec, ParallelMoeSpec, std::monostate>;
 
-// Positions of the RMSNorms around a sublayer f: x += after(f(before(x))). With `post_ln`, a LayerNorm
-// replaces both: x = norm(x + f(x)) (BERT).
+// Positions of the norms around a sublayer f: x += after(f(before(x))). With `post_ln`, a LayerNorm replaces
+// both: x = norm(x + f(x)) (BERT).
 struct NormPlacement {
   bool before = true;
   bool after = false;
   bool post_ln = false;
+  // The MLP reads the stream without the mixer's output: x += mixer(norm(x)) + mlp(norm(x)) (arXiv
+  // 2204.02311), with a norm each or, with `shared`, through the mixer's norm.
+  bool parallel = false, shared = false;
 };
 
-// Learned position embeddings (BERT). The residual stream starts as LayerNorm of the sum of a token's
-// embedding row, its position's row and its type's row.
+// Learned position embeddings: the residual stream starts as the sum of a token's embedding row and its
+// position's row (GPT-2), or as LayerNorm of this sum and its type's row (BERT).
 struct LearnedPositions {
   int num_rows = 0;         // rows of the position table
   int first_row = 0;        // row for position 0
-  int num_token_types = 0;  // rows of the token type table
+  int num_token_types = 0;  // rows of the token type table; 0: no types
+  bool norm = true;
 };
 
 // Embeddings per layer (Gemma 4): each token has a vector e of `size` features for every layer, computed from
@@ -247,11 +259,13 @@ struct ModelSpec {
   int vocab_size = 0;
   int max_position_embeddings = 0;
   float norm_eps = 1e-6f;
-  bool zero_centered_norms = false;  // norms multiply by 1 + weight, in float32 (Gemma)
-  float embedding_scale = 1.0f;      // multiplies embedding rows before the first layer
-  bool final_norm = true;            // false: the last layer's output needs no further norm
-  float final_logit_scale = 1.0f;    // multiplies the logits before the cap (Granite)
-  float final_logit_cap = 0.0f;      // logits become cap tanh(logit / cap); 0: none
+  kernels::NormKind norm_kind = kernels::NormKind::kRms;  // of the residual stream
+  bool norm_weights = true, norm_biases = false;  // LayerNorm; RMSNorms always have weights and no biases
+  bool zero_centered_norms = false;               // norms multiply by 1 + weight, in float32 (Gemma)
+  float embedding_scale = 1.0f;                   // multiplies embedding rows before the first layer
+  bool final_norm = true;                         // false: the last layer's output needs no further norm
+  float final_logit_scale = 1.0f;                 // multiplies the logits before the cap (Granite)
+  float final_logit_cap = 0.0f;                   // logits become cap tanh(logit / cap); 0: none
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // rotary embeddings; layers refer to them by index
   std::optional<LearnedPositions> learned_positions;
@@ -262,8 +276,10 @@ struct ModelSpec {
   // Draft heads: their input. vocab_size and embedding are those of the target's tokens.
   std::optional<DraftSpec> draft;
   bool tie_word_embeddings = false;
-  DType dtype = DType::kF32;       // dtype in config.json of the weights that are not quantized
-  Quantization quantization = {};  // stored format of the linear layers' weights
+  bool head_bias = false;
+  bool transposed_linears = false;  // linear layers are stored as [in_features, out_features] (GPT-2)
+  DType dtype = DType::kF32;        // dtype in config.json of the weights that are not quantized
+  Quantization quantization = {};   // stored format of the linear layers' weights
   // Ids from config.json, generation_config.json and, in an engine, the tokenizer's files, in this order.
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
@@ -279,7 +295,10 @@ struct ModelSpec {
   // Returns false if the model only computes vectors or scores.
   bool generates() const { return !bidirectional() && !classifier; }
   // Number of token types that an input may contain; 1: the model has none.
-  int num_token_types() const { return learned_positions ? learned_positions->num_token_types : 1; }
+  int num_token_types() const {
+    return learned_positions && learned_positions->num_token_types > 0 ? learned_positions->num_token_types
+                                                                       : 1;
+  }
   // Groups of layers with a common cache allocation, in the order of their first layers.
   std::vector<CacheSpec> caches() const;
   // Layer of the KV pool and of geometry() that layer `layer` attends to: the index of it, or of its

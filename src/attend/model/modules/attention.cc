@@ -4,6 +4,13 @@
 #include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend {
+namespace {
+
+bool has_input_norm(const AttentionSpec& spec, const NormPlacement& norms) {
+  return norms.before && spec.input_norm && spec.joined_size == 0;
+}
+
+}  // namespace
 
 AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement& norms, int layer_id,
                                  const ModelSpec& model, const DecoderNames& names)
@@ -12,31 +19,42 @@ AttentionModule::AttentionModule(const AttentionSpec& spec, const NormPlacement&
       hidden_size_(model.hidden_size),
       names_(names),
       norms_(norms),
-      norm_{.weight = {}, .eps = model.norm_eps},
-      post_norm_(norm_),
-      stream_norm_{.weight = {}, .bias = {}, .eps = model.norm_eps},
+      norm_(make_norm(has_input_norm(spec, norms), model)),
+      post_norm_(make_norm(norms.after || norms.post_ln, model)),
       qk_norm_{
           .q = {}, .k = {}, .eps = model.norm_eps, .after_rope = spec.qk_norm == QkNormSpan::kHeadAfterRope} {
 }
 
-void AttentionModule::add_slots(SlotWriter& slots) {
-  if (norms_.before && spec_.input_norm && spec_.joined_size == 0)
-    slots.norm(names_.attention_norm, hidden_size_, norm_.weight, spec_.input_scale);
+std::vector<SlotWriter::Part> AttentionModule::qkv_parts() const {
   const int64_t head = spec_.head_dim;
-  const bool fused = spec_.fused_qkv;
-  const SlotWriter::Part q{fused ? names_.qkv_proj : names_.q_proj, spec_.num_q_heads * q_width(), q_width()},
-      k{fused ? names_.qkv_proj : names_.k_proj, kv_features(), head, /*is_replicated=*/true},
-      v{fused ? names_.qkv_proj : names_.v_proj, kv_features(), head, /*is_replicated=*/true};
-  const auto projection = [&](std::initializer_list<SlotWriter::Part> parts) {
-    slots.linear(parts, spec_.joined_size > 0 ? spec_.joined_size : hidden_size_, spec_.qkv_bias,
-                 ShardAxis::kOutFeatures, qkv_);
+  if (spec_.qkv_storage != QkvStorage::kByKvHead) {
+    const bool fused = spec_.qkv_storage == QkvStorage::kFused;
+    std::vector<SlotWriter::Part> parts{
+        {fused ? names_.qkv_proj : names_.q_proj, spec_.num_q_heads * q_width(), q_width()}};
+    if (has_kv()) parts.push_back({fused ? names_.qkv_proj : names_.k_proj, kv_features(), head, true});
+    if (has_kv() && !spec_.k_as_v)
+      parts.push_back({fused ? names_.qkv_proj : names_.v_proj, kv_features(), head, true});
+    return parts;
+  }
+  const int64_t group = spec_.num_q_heads / spec_.num_kv_heads * q_width();  // q of a head of k
+  const int64_t stride = group + 2 * head, tensor_rows = spec_.num_kv_heads * stride;
+  std::vector<SlotWriter::Part> parts;
+  const auto add = [&](int64_t first, int64_t rows, int64_t unit, bool is_replicated) {
+    for (int i = 0; i < spec_.num_kv_heads; ++i)
+      parts.push_back({names_.qkv_proj, rows, unit, is_replicated, i * stride + first, tensor_rows});
   };
-  if (!has_kv())
-    projection({q});
-  else if (spec_.k_as_v)
-    projection({q, k});
-  else
-    projection({q, k, v});
+  add(0, group, q_width(), /*is_replicated=*/false);
+  add(group, head, head, /*is_replicated=*/true);
+  add(group + head, head, head, /*is_replicated=*/true);
+  return parts;
+}
+
+void AttentionModule::add_slots(SlotWriter& slots) {
+  if (has_input_norm(spec_, norms_))
+    slots.norm(names_.attention_norm, hidden_size_, norm_, spec_.input_scale);
+  const int64_t head = spec_.head_dim;
+  slots.linear(qkv_parts(), spec_.joined_size > 0 ? spec_.joined_size : hidden_size_, spec_.qkv_bias,
+               ShardAxis::kOutFeatures, qkv_);
   if (spec_.qk_norm == QkNormSpan::kHead || spec_.qk_norm == QkNormSpan::kToken) {
     const bool each = spec_.qk_norm == QkNormSpan::kHead;
     slots.norm(names_.q_norm, each ? spec_.head_dim : q_features(), qk_norm_.q);
@@ -45,8 +63,7 @@ void AttentionModule::add_slots(SlotWriter& slots) {
   if (spec_.sinks) slots.vector_in_f32(names_.sinks, spec_.num_q_heads, sinks_, ShardAxis::kOutFeatures);
   slots.linear({{names_.o_proj, hidden_size_}}, {q_features(), head}, spec_.output_bias,
                ShardAxis::kInFeatures, o_);
-  if (norms_.after) slots.norm(names_.attention_post_norm, hidden_size_, post_norm_.weight);
-  if (norms_.post_ln) slots.layer_norm(names_.attention_post_norm, hidden_size_, stream_norm_);
+  if (norms_.after || norms_.post_ln) slots.norm(names_.attention_post_norm, hidden_size_, post_norm_);
 }
 
 std::vector<int64_t> AttentionModule::scratch_widths() const { return {qkv_features(), q_features()}; }
@@ -71,6 +88,7 @@ TensorView AttentionModule::project(ModuleStep& step, const TensorView& qkv) con
                                       {.norm = norm_,
                                        .qkv = qkv_,
                                        .q_gates = spec_.output_gate,
+                                       .clip = spec_.qkv_clip,
                                        .qk_norm = qk_norm_,
                                        .norm_v = spec_.v_norm,
                                        .k_as_v = spec_.k_as_v,
@@ -100,7 +118,7 @@ void AttentionModule::forward(ModuleStep& step) const {
   }
   kernels::scale(attended, spec_.output_scale, step.context.stream);
   if (norms_.post_ln)
-    kernels::linear_add_norm(attended, o_.front(), step.residual, stream_norm_, step.context);
+    kernels::linear_add_norm(attended, o_.front(), step.residual, post_norm_, step.context);
   else
     kernels::linear_add(attended, o_.front(), step.residual, step.context, post_norm_);
 }

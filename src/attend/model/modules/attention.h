@@ -19,6 +19,7 @@ class AttentionModule : public Module {
   void forward(ModuleStep& step) const override;
 
  private:
+  std::vector<SlotWriter::Part> qkv_parts() const;
   int64_t q_features() const { return int64_t{spec_.num_q_heads} * spec_.head_dim; }
   // Outputs of q_proj per head: q, and its output gate.
   int64_t q_width() const { return int64_t{spec_.head_dim} * (spec_.output_gate ? 2 : 1); }
@@ -35,7 +36,6 @@ class AttentionModule : public Module {
   const DecoderNames& names_;
   const NormPlacement norms_;
   kernels::Norm norm_, post_norm_;
-  kernels::LayerNorm stream_norm_;
   kernels::QkNorm qk_norm_;
   TensorView sinks_;
   std::vector<Linear> qkv_, o_;

@@ -15,13 +15,13 @@ GatedDeltaModule::GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlaceme
       hidden_size_(model.hidden_size),
       workspace_width_(kernels::gated_delta_workspace_width(spec.num_v_heads, dtype, device)),
       names_(names),
-      norm_{.weight = {}, .eps = model.norm_eps},
+      norm_(make_norm(true, model)),
       gated_norm_{.weight = {}, .eps = spec.norm_eps} {
   require_norm_before(norms, model);
 }
 
 void GatedDeltaModule::add_slots(SlotWriter& slots) {
-  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  slots.norm(names_.attention_norm, hidden_size_, norm_);
   const int64_t q = spec_.q_features(), v = spec_.v_features(), v_heads = spec_.num_v_heads;
   const int64_t ratio = v_heads / spec_.num_k_heads, v_unit = ratio * spec_.head_dim_v;
   const int64_t q_unit = spec_.head_dim_k, a_unit = spec_.decays_per_channel ? ratio * q_unit : ratio;

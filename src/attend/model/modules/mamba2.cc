@@ -14,13 +14,13 @@ Mamba2Module::Mamba2Module(const Mamba2Spec& spec, const NormPlacement& norms, i
       state_layer_(state_layer),
       hidden_size_(model.hidden_size),
       names_(names),
-      norm_{.weight = {}, .eps = model.norm_eps},
+      norm_(make_norm(true, model)),
       gated_norm_{.weight = {}, .eps = spec.norm_eps} {
   require_norm_before(norms, model);
 }
 
 void Mamba2Module::add_slots(SlotWriter& slots) {
-  slots.norm(names_.attention_norm, hidden_size_, norm_.weight, spec_.input_scale);
+  slots.norm(names_.attention_norm, hidden_size_, norm_, spec_.input_scale);
   const int64_t features = spec_.features(), states = spec_.state_features(), heads = spec_.num_heads;
   slots.linear({{names_.in_proj, features, spec_.head_dim},
                 {names_.in_proj, features, spec_.head_dim},

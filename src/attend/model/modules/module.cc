@@ -31,6 +31,10 @@ void keep_inputs(const TensorView& rows, const ModuleStep& step) {
                        step.context.stream);
 }
 
+kernels::Norm make_norm(bool exists, const ModelSpec& model) {
+  return {.eps = model.norm_eps, .kind = exists ? model.norm_kind : kernels::NormKind::kRms};
+}
+
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model) {
   if (!norms.before || norms.after || norms.post_ln)
     fail(ErrorCode::kUnsupported, model.architecture,

@@ -90,6 +90,9 @@ class Module {
 // Copies the rows of the step's verified tokens to `step.kept`.
 void keep_inputs(const TensorView& rows, const ModuleStep& step);
 
+// Returns a norm of the residual stream without weights, or no norm.
+kernels::Norm make_norm(bool exists, const ModelSpec& model);
+
 // Throws Error(kUnsupported) unless a recurrent layer has one norm, before it.
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model);
 

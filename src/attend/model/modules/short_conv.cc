@@ -14,12 +14,12 @@ ShortConvModule::ShortConvModule(const ShortConvSpec& spec, const NormPlacement&
       state_layer_(state_layer),
       hidden_size_(model.hidden_size),
       names_(names),
-      norm_{.weight = {}, .eps = model.norm_eps} {
+      norm_(make_norm(true, model)) {
   require_norm_before(norms, model);
 }
 
 void ShortConvModule::add_slots(SlotWriter& slots) {
-  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  slots.norm(names_.attention_norm, hidden_size_, norm_);
   const int64_t hidden = hidden_size_;
   slots.linear({{names_.in_proj, hidden}, {names_.in_proj, hidden}, {names_.in_proj, hidden}}, hidden,
                spec_.bias, ShardAxis::kOutFeatures, in_proj_);

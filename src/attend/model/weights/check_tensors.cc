@@ -14,10 +14,13 @@
 namespace attend {
 namespace {
 
-// Returns whether the tensor follows from config.json: old checkpoints store RoPE frequencies in every layer,
-// and BERT checkpoints store position ids.
+// Returns whether the tensor follows from config.json: old checkpoints store RoPE frequencies or a causal
+// mask in every layer, and BERT checkpoints store position ids.
 bool is_derived(std::string_view name) {
-  return name.ends_with(".rotary_emb.inv_freq") || name.ends_with("embeddings.position_ids");
+  constexpr std::string_view kEndings[] = {".rotary_emb.inv_freq", "embeddings.position_ids",
+                                           ".attn.bias",           ".attention.bias",
+                                           ".attn.masked_bias",    ".attention.masked_bias"};
+  return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 
 // Returns whether the tensor is part of the classification head, which the engine applies to pooled vectors.

@@ -17,18 +17,28 @@ uint64_t check_weights(std::span<const WeightSlot> slots, const Quantization& qu
 
 namespace {
 
-// Joins f32 parts in host memory.
+// Returns whether parts can be joined as they are: no quantization, and the same dtype.
+bool can_join_plain(const WeightSlot& slot, std::span<const Weight> parts) {
+  return slot.joins_parts && parts.size() > 1 && std::ranges::all_of(parts, [&](const Weight& part) {
+           return part.format == WeightFormat::kPlain && part.data.dtype == parts.front().data.dtype;
+         });
+}
+
+// Joins parts in host memory.
 Tensor joined(const WeightSlot& slot, std::span<const Weight> parts) {
-  Tensor all = Tensor::empty({slot.rows(), slot.columns}, DType::kF32);
-  float* to = all.as<float>();
-  for (const Weight& part : parts) to = std::ranges::copy(part.data.span<float>(), to).out;
+  const DType dtype = parts.front().data.dtype;
+  Tensor all = slot.columns > 0 ? Tensor::empty({slot.rows(), slot.columns}, dtype)
+                                : Tensor::empty({slot.rows()}, dtype);
+  auto* to = static_cast<std::byte*>(all.view().data);
+  for (const Weight& part : parts)
+    to = std::copy_n(static_cast<const std::byte*>(part.data.data), part.data.num_bytes(), to);
   return all;
 }
 
 }  // namespace
 
 void place(const WeightSlot& slot, std::vector<Weight> weights, std::vector<Tensor>& tensors) {
-  if (slot.layout == StoredLayout::kConvolution && weights.size() > 1) {
+  if (can_join_plain(slot, weights)) {
     tensors.push_back(joined(slot, weights));
     weights = {Weight(tensors.back())};
   }

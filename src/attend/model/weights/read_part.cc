@@ -41,6 +41,9 @@ class PlainReader : public PartReader {
     switch (slot_.layout) {
       case StoredLayout::kRows:
         break;
+      case StoredLayout::kColumns:
+        if (slot_.columns == 0) break;
+        return {ins_axis(), outs_axis()};
       case StoredLayout::kExpertRows:
         if (slot_.columns == 0) return {experts_axis(), outs_axis()};
         return {experts_axis(), outs_axis(), ins_axis()};

@@ -23,9 +23,11 @@ Tensor scaled(const TensorView& weights, float offset, float scale) {
   return result;
 }
 
-// [matrices, columns, rows] -> [matrices, rows, columns].
+// [matrices, columns, rows] -> [matrices, rows, columns]. A stored tensor of rank 2 is one matrix.
 Tensor transposed_matrices(const TensorView& stored) {
-  const int64_t matrices = stored.shape[0], columns = stored.shape[1], rows = stored.shape[2];
+  const bool one = stored.rank == 2;
+  const int64_t matrices = one ? 1 : stored.shape[0], columns = stored.shape[one ? 0 : 1],
+                rows = stored.shape[one ? 1 : 2];
   const Tensor result = Tensor::empty({matrices, rows, columns}, stored.dtype);
   const int64_t row_tiles = ceil_div(rows, kTile);
   visit_float_dtype(stored.dtype, [&]<class T>(TypeTag<T>) {
@@ -63,7 +65,10 @@ Tensor converted(const Tensor& from, DType dtype) {
   return result;
 }
 
-bool is_repacked(const WeightSlot& slot) { return slot.layout == StoredLayout::kExpertColumns; }
+bool is_repacked(const WeightSlot& slot) {
+  return slot.layout == StoredLayout::kExpertColumns ||
+         (slot.layout == StoredLayout::kColumns && slot.columns > 0);
+}
 
 Tensor to_slot_layout(const WeightSlot& slot, const Tensor& stored) {
   if (slot.zero_centered || slot.scale != 1.0f)

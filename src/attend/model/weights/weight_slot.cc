@@ -26,13 +26,19 @@ std::function<void(std::span<const Weight>)> set_biases(std::vector<Linear>& int
 WeightPart slot_part(std::string name, const SlotWriter::Part& part) {
   return {.name = std::move(name),
           .rows = part.out_features,
+          .first_row = part.first_row,
+          .tensor_rows = part.tensor_rows,
           .unit_rows = part.unit,
           .is_replicated = part.is_replicated};
 }
 
-// Sets tensor_rows and first_row of parts that are rows of a common tensor.
+// Sets tensor_rows and first_row of consecutive parts that are rows of a common tensor.
 void set_tensor_rows(std::vector<WeightPart>& parts) {
   for (size_t begin = 0, end = 0; begin < parts.size(); begin = end) {
+    if (parts[begin].tensor_rows > 0) {
+      end = begin + 1;
+      continue;
+    }
     int64_t rows = 0;
     for (end = begin; end < parts.size() && parts[end].name == parts[begin].name; ++end) {
       parts[end].first_row = rows;
@@ -102,7 +108,7 @@ std::vector<int64_t> WeightSlot::shape_with_rows(int64_t num_rows) const {
 void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, float scale) {
   slots_.push_back({.parts = {{tensor_name(name, ".weight"), size}},
                     .use = WeightUse::kNorm,
-                    .zero_centered = zero_centered_norms_,
+                    .zero_centered = form_.zero_centered_norms,
                     .scale = scale,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
@@ -126,18 +132,21 @@ void SlotWriter::convolution(std::initializer_list<Part> parts, int64_t taps, Te
                   .use = WeightUse::kBias,
                   .in_f32 = true,
                   .layout = StoredLayout::kConvolution,
+                  .joins_parts = true,
                   .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }};
   for (const Part& part : parts) slot.parts.push_back(slot_part(tensor_name(part.name, ".weight"), part));
   set_tensor_rows(slot.parts);
   slots_.push_back(std::move(slot));
 }
 
-void SlotWriter::layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into) {
-  slots_.push_back({.parts = {{tensor_name(name, ".weight"), size}},
-                    .use = WeightUse::kNorm,
-                    .place = [&into](std::span<const Weight> weights) { into.weight = weights[0].data; }});
+void SlotWriter::norm(std::string_view name, int64_t size, kernels::Norm& into, float scale) {
+  if (into.kind == kernels::NormKind::kRms) return norm(name, size, into.weight, scale);
+  if (form_.norm_weights) norm(name, size, into.weight, scale);
+  if (!form_.norm_biases) return;
   slots_.push_back({.parts = {{tensor_name(name, ".bias"), size}},
                     .use = WeightUse::kBias,
+                    .scale = scale,
+                    .in_f32 = form_.zero_centered_norms,
                     .place = [&into](std::span<const Weight> weights) { into.bias = weights[0].data; }});
 }
 
@@ -151,6 +160,12 @@ void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& 
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
+void SlotWriter::bias(std::string_view name, int64_t size, TensorView& into) {
+  slots_.push_back({.parts = {{tensor_name(name, ".bias"), size}},
+                    .use = WeightUse::kBias,
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
+}
+
 void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into) {
   slots_.push_back({.parts = {{tensor_name(name, ".weight"), rows}},
                     .columns = columns,
@@ -158,15 +173,18 @@ void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, We
                     .place = [&into](std::span<const Weight> weights) { into = weights[0]; }});
 }
 
-void SlotWriter::linear(std::initializer_list<Part> parts, Inputs inputs, bool bias, ShardAxis shard,
+void SlotWriter::linear(const std::vector<Part>& parts, Inputs inputs, bool bias, ShardAxis shard,
                         std::vector<Linear>& into, bool dequantize_on_load, WeightUse use) {
   WeightSlot weight{.columns = inputs.features,
                     .unit_columns = inputs.unit,
                     .use = use,
                     .shard = shard,
+                    .layout = form_.transposed_linears ? StoredLayout::kColumns : StoredLayout::kRows,
+                    .joins_parts = parts.front().tensor_rows > 0,
                     .dequantize_on_load = dequantize_on_load};
   WeightSlot biases{.use = WeightUse::kBias,
-                    .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone};
+                    .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone,
+                    .joins_parts = weight.joins_parts};
   for (const Part& part : parts) {
     weight.parts.push_back(slot_part(tensor_name(part.name, ".weight"), part));
     biases.parts.push_back(slot_part(tensor_name(part.name, ".bias"), part));

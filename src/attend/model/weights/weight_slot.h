@@ -51,7 +51,8 @@ enum class StoredLayout : uint8_t {
   kRows,           // [rows, columns]; a vector: [rows]
   kExpertRows,     // [num_experts, rows per expert, columns]; vectors: [num_experts, rows per expert]
   kExpertColumns,  // [num_experts, columns, rows per expert]: transposed at load
-  kConvolution,    // [rows, 1, columns]: channels and taps; parts are joined in host memory too
+  kConvolution,    // [rows, 1, columns]: channels and taps
+  kColumns,        // [columns, rows]: transposed at load; a vector: [rows]
   kBroadcast,      // [1, 1, rows, 1]: vector with the axes of an activation
 };
 
@@ -77,6 +78,8 @@ struct WeightSlot {
   // Loads the vector in float32, regardless of the dtype of other weights.
   bool in_f32 = false;
   StoredLayout layout = StoredLayout::kRows;
+  // Joins parts without quantization in host memory too.
+  bool joins_parts = false;
   // Loads a quantized weight as float32. For weights that are multiplied per head, by kernels without
   // quantized formats.
   bool dequantize_on_load = false;
@@ -105,20 +108,28 @@ struct WeightSlot {
 // per tensor. If units cannot be divided evenly, throws Error(kUnsupported) with the tensor.
 WeightSlot shard(WeightSlot slot, int rank, int num_ranks);
 
+// Properties of all norms and linear layers of a model.
+struct StoredForm {
+  bool zero_centered_norms = false;
+  bool norm_weights = true, norm_biases = false;  // LayerNorms have them
+  bool transposed_linears = false;
+};
+
 // Writes the slots of a module with a common prefix of tensor names. The targets of slots must outlive them
 // and keep their addresses.
 class SlotWriter {
  public:
-  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, bool zero_centered_norms = false)
-      : prefix_(std::move(prefix)), slots_(slots), zero_centered_norms_(zero_centered_norms) {}
+  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, const StoredForm& form = {})
+      : prefix_(std::move(prefix)), slots_(slots), form_(form) {}
 
   // Part of a linear layer: "<prefix><name>.weight" and, with a bias, ".bias". Parts with the same name are
-  // rows of one tensor, in this order.
+  // rows of one tensor, in this order unless they have tensor_rows.
   struct Part {
     std::string_view name;
     int64_t out_features;
     int64_t unit = 1;  // same as WeightPart::unit_rows
     bool is_replicated = false;
+    int64_t first_row = 0, tensor_rows = 0;  // same as in WeightPart
   };
   struct Inputs {
     Inputs(int64_t num_features, int64_t rank_unit = 1)  // NOLINT: implicit from a number of features
@@ -127,6 +138,9 @@ class SlotWriter {
   };
 
   void norm(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
+  // Norm of the residual stream, of into.kind: "<prefix><name>.weight" and ".bias", as far as the model has
+  // them.
+  void norm(std::string_view name, int64_t size, kernels::Norm& into, float scale = 1.0f);
   // Norm that multiplies by its weights, also in models with zero-centered norms.
   void gated_norm(std::string_view name, int64_t size, TensorView& into);
   // "<prefix><name>": a vector of factors around 1 that is loaded in float32.
@@ -134,15 +148,15 @@ class SlotWriter {
   // Depthwise convolution of the parts' channels, loaded in float32 as [channels, taps]. Each tensor
   // "<prefix><name>.weight" is [channels, 1, taps].
   void convolution(std::initializer_list<Part> parts, int64_t taps, TensorView& into);
-  // "<prefix><name>.weight" and ".bias".
-  void layer_norm(std::string_view name, int64_t size, kernels::LayerNorm& into);
   // "<prefix><name>": a bias that is loaded in float32.
   void vector_in_f32(std::string_view name, int64_t size, TensorView& into,
                      ShardAxis shard = ShardAxis::kNone, StoredLayout layout = StoredLayout::kRows);
+  // "<prefix><name>.bias": bias of a matrix().
+  void bias(std::string_view name, int64_t size, TensorView& into);
   // Matrix [rows, columns] for kTable or kHead.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // Fills `into` with one Linear, or one per part.
-  void linear(std::initializer_list<Part> parts, Inputs inputs, bool bias, ShardAxis shard,
+  void linear(const std::vector<Part>& parts, Inputs inputs, bool bias, ShardAxis shard,
               std::vector<Linear>& into, bool dequantize_on_load = false, WeightUse use = WeightUse::kLinear);
   // Same for experts, without biases: "<prefix><experts>.<expert>.<part>.weight", first the parts of expert
   // 0, then those of expert 1, ...
@@ -170,7 +184,7 @@ class SlotWriter {
 
   std::string prefix_;
   std::vector<WeightSlot>& slots_;
-  bool zero_centered_norms_;
+  StoredForm form_;
 };
 
 // Arena bytes of all parts without quantization if weights are loaded as `dtype`.

@@ -124,9 +124,10 @@ void layer_norm(const TensorView& x, const TensorView& weight, const TensorView&
                 const TensorView& out, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows from(x), to(out);
-  const int64_t dim = weight.shape[0];
+  const int64_t dim = x.shape[1];
+  const DType dtype = weight.empty() ? bias.dtype : weight.dtype;
   parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
-    kernels.layer_norm(from[row], weight.data, bias.data, weight.dtype, eps, to[row], dim);
+    kernels.layer_norm(from[row], weight.data, bias.data, dtype, eps, to[row], dim);
   });
 }
 
@@ -134,10 +135,11 @@ void add_layer_norm(const TensorView& x, const TensorView& residual, const Tenso
                     const TensorView& bias, float eps, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows from(x), sum(residual);
-  const int64_t dim = weight.shape[0];
+  const int64_t dim = x.shape[1];
+  const DType dtype = weight.empty() ? bias.dtype : weight.dtype;
   parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
     kernels.add(sum[row], from[row], dim);
-    kernels.layer_norm(sum[row], weight.data, bias.data, weight.dtype, eps, sum[row], dim);
+    kernels.layer_norm(sum[row], weight.data, bias.data, dtype, eps, sum[row], dim);
   });
 }
 
@@ -157,7 +159,18 @@ void gelu(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(i
 
 void gelu_tanh(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).gelu_tanh); }
 
+void relu(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).relu); }
+
 void relu2(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).relu2); }
+
+void silu(const TensorView& x, Isa isa) { activate_rows(x, elementwise_kernels(isa).silu); }
+
+void clamp(const TensorView& x, float limit, Isa isa) {
+  const ElementwiseKernels kernels = elementwise_kernels(isa);
+  const OuterRows rows(x);
+  parallel_for_rows(rows.num_rows, x.shape[1],
+                    [&](int64_t row) { kernels.clamp(rows[row], limit, x.shape[1]); });
+}
 
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);

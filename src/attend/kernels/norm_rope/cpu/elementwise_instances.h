@@ -84,10 +84,14 @@ void layer_norm_row(const float* x, const void* weight, const void* bias, DType 
   visit_weight(weight, dtype, [&](const auto* weights) {
     const auto* const biases = static_cast<decltype(weights)>(bias);
     for_each_vector<S>(n, [&](int64_t i, int count) {
-      const auto scaled = S::mul(S::load_first(out + i, count), factor);
-      S::store_first(out + i,
-                     S::fma(scaled, S::load_first(weights + i, count), S::load_first(biases + i, count)),
-                     count);
+      auto scaled = S::mul(S::load_first(out + i, count), factor);
+      if (weights != nullptr && biases != nullptr)
+        scaled = S::fma(scaled, S::load_first(weights + i, count), S::load_first(biases + i, count));
+      else if (weights != nullptr)
+        scaled = S::mul(scaled, S::load_first(weights + i, count));
+      else if (biases != nullptr)
+        scaled = S::add(scaled, S::load_first(biases + i, count));
+      S::store_first(out + i, scaled, count);
     });
   });
 }
@@ -131,6 +135,11 @@ typename S::F32 gelu(typename S::F32 x) {
 }
 
 // NaN stays NaN.
+template <class S>
+typename S::F32 relu(typename S::F32 x) {
+  return S::if_less(x, S::zero(), S::zero(), x);
+}
+
 template <class S>
 typename S::F32 relu2(typename S::F32 x) {
   return S::mul(x, S::if_less(x, S::zero(), S::zero(), x));
@@ -185,6 +194,16 @@ void scale_row(float* x, float scale, int64_t n) {
   });
 }
 
+// NaN stays NaN.
+template <class S>
+void clamp_row(float* x, float limit, int64_t n) {
+  const auto low = S::set1(-limit), high = S::set1(limit);
+  for_each_vector<S>(n, [&](int64_t i, int count) {
+    const auto at_least_low = S::if_less(S::load_first(x + i, count), low, low, S::load_first(x + i, count));
+    S::store_first(x + i, S::if_less(high, at_least_low, high, at_least_low), count);
+  });
+}
+
 template <class S>
 void soft_cap_row(float* x, float cap, int64_t n) {
   const auto largest = S::set1(cap);
@@ -217,7 +236,10 @@ ElementwiseKernels make_elementwise_kernels() {
           .gelu_tanh_mul = &gate_row<S, gelu_tanh<S>>,
           .gelu = &activate_row<S, gelu<S>>,
           .gelu_tanh = &activate_row<S, gelu_tanh<S>>,
+          .relu = &activate_row<S, relu<S>>,
           .relu2 = &activate_row<S, relu2<S>>,
+          .silu = &activate_row<S, silu<S>>,
+          .clamp = &clamp_row<S>,
           .clamped_swiglu = &clamped_swiglu_row<S>,
           .sigmoid_mul = &sigmoid_mul_row<S>,
           .multiply = &multiply_row<S>,

@@ -19,7 +19,7 @@ struct ElementwiseKernels {
   // out = x / sqrt(mean(x^2) + eps) * (weight + weight_offset); out may be x.
   void (*rms_norm)(const float* x, const void* weight, DType dtype, float weight_offset, float eps,
                    float* out, int64_t n) = nullptr;
-  // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias; out may be x.
+  // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias; out may be x. weight and bias may be null.
   void (*layer_norm)(const float* x, const void* weight, const void* bias, DType dtype, float eps, float* out,
                      int64_t n) = nullptr;
   // out = gate / (1 + e^-gate) * up.
@@ -30,8 +30,12 @@ struct ElementwiseKernels {
   // x = gelu(x), exact and in its tanh form.
   void (*gelu)(float* x, int64_t n) = nullptr;
   void (*gelu_tanh)(float* x, int64_t n) = nullptr;
-  // x = max(x, 0)^2.
+  // x = max(x, 0), x = max(x, 0)^2, and x = x / (1 + e^-x).
+  void (*relu)(float* x, int64_t n) = nullptr;
   void (*relu2)(float* x, int64_t n) = nullptr;
+  void (*silu)(float* x, int64_t n) = nullptr;
+  // x = min(max(x, -limit), limit).
+  void (*clamp)(float* x, float limit, int64_t n) = nullptr;
   // out = (u + 1) g / (1 + e^-(alpha g)), g: gate, at most limit; u: up, in [-limit, limit]. out may be gate.
   void (*clamped_swiglu)(const float* gate, const float* up, float* out, float limit, float alpha,
                          int64_t n) = nullptr;

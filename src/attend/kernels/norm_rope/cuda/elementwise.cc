@@ -64,6 +64,14 @@ GateParams factor_params(const TensorView& factor, const TensorView& x) {
           .aligned = num_columns % kGroup == 0 && rows_aligned({&factor, &x})};
 }
 
+LimitParams limit_params(const TensorView& x, float limit) {
+  return {.x = device_rows(x),
+          .limit = limit,
+          .num_rows = static_cast<int32_t>(x.shape[0]),
+          .num_columns = static_cast<int32_t>(x.shape[1]),
+          .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})};
+}
+
 ScaleParams scale_params(const TensorView& x, const TensorView& gates, float factor) {
   return {.x = device_rows(x),
           .gates = device_rows(gates),
@@ -147,7 +155,7 @@ void add_embedding(View<const int32_t> ids, const TensorView& table, const Tenso
 
 void layer_norm(const TensorView& x, const TensorView& addend, const TensorView& weight,
                 const TensorView& bias, float eps, const TensorView& out, Stream& stream) {
-  const int64_t dim = weight.shape[0];
+  const int64_t dim = x.shape[1];
   launch_layer_norm({.x = device_rows(x),
                      .addend = device_rows(addend),
                      .out = device_rows(out),
@@ -165,7 +173,11 @@ void gelu(const TensorView& x, Stream& stream) { launch_gelu(activation_params(x
 
 void gelu_tanh(const TensorView& x, Stream& stream) { launch_gelu_tanh(activation_params(x), stream.handle); }
 
+void relu(const TensorView& x, Stream& stream) { launch_relu(activation_params(x), stream.handle); }
+
 void relu2(const TensorView& x, Stream& stream) { launch_relu2(activation_params(x), stream.handle); }
+
+void silu(const TensorView& x, Stream& stream) { launch_silu(activation_params(x), stream.handle); }
 
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
   launch_sigmoid_mul(factor_params(gate, x), stream.handle);
@@ -202,12 +214,11 @@ void gelu_tanh_mul(const TensorView& gate_up, const TensorView& out, Stream& str
 }
 
 void soft_cap(const TensorView& x, float cap, Stream& stream) {
-  launch_soft_cap({.x = device_rows(x),
-                   .cap = cap,
-                   .num_rows = static_cast<int32_t>(x.shape[0]),
-                   .num_columns = static_cast<int32_t>(x.shape[1]),
-                   .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})},
-                  stream.handle);
+  launch_soft_cap(limit_params(x, cap), stream.handle);
+}
+
+void clamp(const TensorView& x, float limit, Stream& stream) {
+  launch_clamp(limit_params(x, limit), stream.handle);
 }
 
 void norm_rope(const NormRopeArgs& args, Stream& stream) {

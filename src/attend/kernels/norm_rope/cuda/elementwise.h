@@ -20,7 +20,10 @@ void layer_norm(const TensorView& x, const TensorView& addend, const TensorView&
                 const TensorView& bias, float eps, const TensorView& out, Stream& stream);
 void gelu(const TensorView& x, Stream& stream);
 void gelu_tanh(const TensorView& x, Stream& stream);
+void relu(const TensorView& x, Stream& stream);
 void relu2(const TensorView& x, Stream& stream);
+void silu(const TensorView& x, Stream& stream);
+void clamp(const TensorView& x, float limit, Stream& stream);
 void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
 void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream);

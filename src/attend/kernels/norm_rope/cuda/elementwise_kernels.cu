@@ -176,6 +176,9 @@ struct GeluTanh {
 };
 
 // NaN stays NaN.
+struct Relu {
+  static __device__ float of(float x) { return x < 0.0f ? 0.0f : x; }
+};
 struct Relu2 {
   static __device__ float of(float x) {
     const float positive = x < 0.0f ? 0.0f : x;
@@ -249,8 +252,17 @@ __global__ void __launch_bounds__(kMaxThreads) scale_kernel(const __grid_constan
   row.store(g, group);
 }
 
+struct SoftCap {
+  static __device__ float of(float x, float cap) { return cap * tanhf(x / cap); }
+};
+// NaN stays NaN.
+struct Clamp {
+  static __device__ float of(float x, float limit) { return x < -limit ? -limit : x > limit ? limit : x; }
+};
+
 // Same grid as gate_kernel.
-__global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_constant__ SoftCapParams params) {
+template <class Limit>
+__global__ void __launch_bounds__(kMaxThreads) limit_kernel(const __grid_constant__ LimitParams params) {
   ptx::launch_dependents();
   ptx::griddepcontrol_wait();
   const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
@@ -259,7 +271,7 @@ __global__ void __launch_bounds__(kMaxThreads) soft_cap_kernel(const __grid_cons
   Group group;
   UnalignedRow::convert(row.load(g), group);
 #pragma unroll
-  for (int i = 0; i < kGroupElements; ++i) group[i] = params.cap * tanhf(group[i] / params.cap);
+  for (int i = 0; i < kGroupElements; ++i) group[i] = Limit::of(group[i], params.limit);
   row.store(g, group);
 }
 
@@ -300,6 +312,13 @@ void launch_activation(const ActivationParams& params, void* stream, const char*
     launch_dependent<ActivationParams>(activation_kernel<Row, Activation>, parts.grid, parts.num_threads, 0,
                                        stream, params, what);
   });
+}
+
+template <class Limit>
+void launch_limit(const LimitParams& params, void* stream, const char* what) {
+  const RowParts parts(params.num_rows, params.num_columns);
+  if (parts.empty()) return;
+  launch_dependent<LimitParams>(limit_kernel<Limit>, parts.grid, parts.num_threads, 0, stream, params, what);
 }
 
 template <class Params>
@@ -353,8 +372,16 @@ void launch_multiply(const GateParams& params, void* stream) {
   launch_gate<Identity>(params, stream, "multiply");
 }
 
+void launch_relu(const ActivationParams& params, void* stream) {
+  launch_activation<Relu>(params, stream, "relu");
+}
+
 void launch_relu2(const ActivationParams& params, void* stream) {
   launch_activation<Relu2>(params, stream, "relu2");
+}
+
+void launch_silu(const ActivationParams& params, void* stream) {
+  launch_activation<Silu>(params, stream, "silu");
 }
 
 void launch_scale(const ScaleParams& params, void* stream) {
@@ -374,11 +401,10 @@ void launch_gelu_tanh(const ActivationParams& params, void* stream) {
   launch_activation<GeluTanh>(params, stream, "gelu_tanh");
 }
 
-void launch_soft_cap(const SoftCapParams& params, void* stream) {
-  const RowParts parts(params.num_rows, params.num_columns);
-  if (parts.empty()) return;
-  launch_dependent<SoftCapParams>(soft_cap_kernel, parts.grid, parts.num_threads, 0, stream, params,
-                                  "soft_cap");
+void launch_soft_cap(const LimitParams& params, void* stream) {
+  launch_limit<SoftCap>(params, stream, "soft_cap");
 }
+
+void launch_clamp(const LimitParams& params, void* stream) { launch_limit<Clamp>(params, stream, "clamp"); }
 
 }  // namespace attend::kernels::cuda

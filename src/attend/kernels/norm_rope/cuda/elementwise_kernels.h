@@ -59,7 +59,7 @@ void launch_multiply(const GateParams& params, void* stream);
 // out = LayerNorm of x, or of x + addend. out may be x or addend.
 struct LayerNormParams {
   DeviceRows x, addend, out;
-  DeviceVector weight, bias;  // [dim]
+  DeviceVector weight, bias;  // [dim]; null: ones, zeros
   float eps;
   int32_t num_rows, dim;
   bool aligned, weight_aligned;
@@ -74,7 +74,9 @@ struct ActivationParams {
 };
 void launch_gelu(const ActivationParams& params, void* stream);
 void launch_gelu_tanh(const ActivationParams& params, void* stream);
+void launch_relu(const ActivationParams& params, void* stream);
 void launch_relu2(const ActivationParams& params, void* stream);
+void launch_silu(const ActivationParams& params, void* stream);
 
 // x = factor x, or sigmoid(gates[row]) factor x if there are gates, or *device_factor factor x.
 struct ScaleParams {
@@ -95,14 +97,15 @@ struct ClearFirstRowsParams {
 };
 void launch_clear_first_rows(const ClearFirstRowsParams& params, void* stream);
 
-// x = cap tanh(x / cap).
-struct SoftCapParams {
+// x = limit tanh(x / limit), and x = min(max(x, -limit), limit).
+struct LimitParams {
   DeviceRows x;
-  float cap;
+  float limit;
   int32_t num_rows, num_columns;
   bool aligned;
 };
-void launch_soft_cap(const SoftCapParams& params, void* stream);
+void launch_soft_cap(const LimitParams& params, void* stream);
+void launch_clamp(const LimitParams& params, void* stream);
 
 // x = (1 + slope log(1 + floor((position + first) / floor_scale))) x for all heads of each token.
 struct ScaleByPositionParams {

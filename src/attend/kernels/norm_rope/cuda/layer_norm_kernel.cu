@@ -64,8 +64,10 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   for (int g = static_cast<int>(threadIdx.x); g < num_groups; g += num_threads) {
     Group group, weights, biases;
     load(g, group);
-    UnalignedRow::convert(weight.load(g), weights);
-    UnalignedRow::convert(bias.load(g), biases);
+#pragma unroll
+    for (int i = 0; i < kGroupElements; ++i) weights[i] = 1.0f, biases[i] = 0.0f;
+    if (params.weight.data != nullptr) UnalignedRow::convert(weight.load(g), weights);
+    if (params.bias.data != nullptr) UnalignedRow::convert(bias.load(g), biases);
 #pragma unroll
     for (int i = 0; i < kGroupElements; ++i)
       group[i] = fmaf((group[i] - mean) * scale, weights[i], biases[i]);

@@ -51,9 +51,9 @@ GatedDeltaSpec read_kda(const JsonNode& json, float norm_eps) {
 // Returns for each layer whether it is in kda_layers. The numbers of layers begin at 1, and each is in
 // exactly one of the two lists.
 std::vector<bool> read_kda_layers(const JsonNode& json, int num_layers) {
-  enum class Kind : uint8_t { kNone, kKda, kFull };
+  enum class Kind : uint8_t { kNone, kKda, kMla };
   std::vector<Kind> kinds(static_cast<size_t>(num_layers), Kind::kNone);
-  for (const auto& [key, kind] : {std::pair{"kda_layers", Kind::kKda}, {"full_attn_layers", Kind::kFull}}) {
+  for (const auto& [key, kind] : {std::pair{"kda_layers", Kind::kKda}, {"full_attn_layers", Kind::kMla}}) {
     const JsonNode layers = json.at(key);
     for (size_t i = 0; i < layers.array_size(); ++i) {
       const int layer = layers.at(i).integer(1, num_layers);

@@ -31,7 +31,7 @@ MlaModule::MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_
       expanded_(expanded_layer(spec, layer_id)),
       hidden_size_(model.hidden_size),
       names_(names),
-      norm_{.weight = {}, .eps = model.norm_eps},
+      norm_(make_norm(true, model)),
       q_norm_{.weight = {}, .eps = spec.latent_eps},
       latent_norm_{.weight = {}, .eps = spec.latent_eps} {
   if (!norms.before || norms.after)
@@ -43,7 +43,7 @@ MlaModule::MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_
 }
 
 void MlaModule::add_slots(SlotWriter& slots) {
-  slots.norm(names_.attention_norm, hidden_size_, norm_.weight);
+  slots.norm(names_.attention_norm, hidden_size_, norm_);
   const bool has_q_latent = spec_.q_lora_rank > 0;
   // Every rank computes whole latent vectors. Without a latent vector for q, a rank computes its heads of q.
   const int64_t q_unit = has_q_latent ? spec_.q_lora_rank : q_head_dim();

@@ -11,18 +11,18 @@ GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlacement& no
       names_(names),
       norms_(norms),
       gates_in_place_(device.type == DeviceType::kCpu),
-      norm_{.weight = {}, .eps = model.norm_eps},
-      post_norm_(norm_) {}
+      norm_(make_norm(norms.before, model)),
+      post_norm_(make_norm(norms.after, model)) {}
 
 void GatedMlpModule::add_slots(SlotWriter& slots) {
   const int64_t intermediate = spec_.intermediate_size;
-  if (norms_.before) slots.norm(names_.mlp_norm, hidden_size_, norm_.weight);
+  if (norms_.before) slots.norm(norms_.shared ? names_.attention_norm : names_.mlp_norm, hidden_size_, norm_);
   const bool fused = spec_.fused_gate_up;
   slots.linear({{fused ? names_.gate_up_proj : names_.gate_proj, intermediate},
                 {fused ? names_.gate_up_proj : names_.up_proj, intermediate}},
                hidden_size_, spec_.bias, ShardAxis::kOutFeatures, gate_up_);
   slots.linear({{names_.down_proj, hidden_size_}}, intermediate, spec_.bias, ShardAxis::kInFeatures, down_);
-  if (norms_.after) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_.weight);
+  if (norms_.after) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_);
 }
 
 std::vector<int64_t> GatedMlpModule::scratch_widths() const {

@@ -17,8 +17,8 @@ MoeMlpModule::MoeMlpModule(const MoeMlpSpec& spec, const NormPlacement& norms, c
       names_(names),
       norm_name_(norm_name),
       norms_(norms),
-      norm_{.weight = {}, .eps = model.norm_eps},
-      router_norm_(norm_) {
+      norm_(make_norm(norms.before, model)),
+      router_norm_{.eps = model.norm_eps} {
   if (norms.after)
     fail(ErrorCode::kUnsupported, model.architecture, ": attend does not support a norm after experts");
 }
@@ -28,7 +28,7 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
   const int64_t expert_size = shape_.hidden_size;
   const bool gated = spec_.gate.num_products() == 2;
   const SlotWriter::Experts experts{names_.experts, spec_.num_experts, spec_.top_k};
-  if (norms_.before) slots.norm(norm_name_, hidden, norm_.weight);
+  if (norms_.before) slots.norm(norms_.shared ? names_.attention_norm : norm_name_, hidden, norm_);
   slots.linear({{names_.router, shape_.num_experts}}, hidden, spec_.router_bias, ShardAxis::kNone, router_,
                /*dequantize_on_load=*/false, WeightUse::kRouter);
   if (spec_.router_norm) {

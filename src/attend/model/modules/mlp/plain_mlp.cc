@@ -10,17 +10,15 @@ PlainMlpModule::PlainMlpModule(const PlainMlpSpec& spec, const NormPlacement& no
       hidden_size_(model.hidden_size),
       names_(names),
       norms_(norms),
-      norm_{.weight = {}, .eps = model.norm_eps},
-      post_norm_(norm_),
-      stream_norm_{.weight = {}, .bias = {}, .eps = model.norm_eps} {}
+      norm_(make_norm(norms.before, model)),
+      post_norm_(make_norm(norms.after || norms.post_ln, model)) {}
 
 void PlainMlpModule::add_slots(SlotWriter& slots) {
   const int64_t intermediate = spec_.intermediate_size;
-  if (norms_.before) slots.norm(names_.mlp_norm, hidden_size_, norm_.weight);
+  if (norms_.before) slots.norm(norms_.shared ? names_.attention_norm : names_.mlp_norm, hidden_size_, norm_);
   slots.linear({{names_.up_proj, intermediate}}, hidden_size_, spec_.bias, ShardAxis::kOutFeatures, up_);
   slots.linear({{names_.down_proj, hidden_size_}}, intermediate, spec_.bias, ShardAxis::kInFeatures, down_);
-  if (norms_.after) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_.weight);
-  if (norms_.post_ln) slots.layer_norm(names_.mlp_post_norm, hidden_size_, stream_norm_);
+  if (norms_.after || norms_.post_ln) slots.norm(names_.mlp_post_norm, hidden_size_, post_norm_);
 }
 
 std::vector<int64_t> PlainMlpModule::scratch_widths() const { return {spec_.intermediate_size}; }
@@ -30,7 +28,7 @@ void PlainMlpModule::forward(ModuleStep& step) const {
   kernels::norm_activated_linear(
       step.residual, {.norm = norm_, .linear = up_, .activation = spec_.activation, .out = x}, step.context);
   if (norms_.post_ln)
-    kernels::linear_add_norm(x, down_.front(), step.residual, stream_norm_, step.context);
+    kernels::linear_add_norm(x, down_.front(), step.residual, post_norm_, step.context);
   else
     kernels::linear_add(x, down_.front(), step.residual, step.context, post_norm_);
 }

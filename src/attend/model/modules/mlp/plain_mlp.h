@@ -23,7 +23,6 @@ class PlainMlpModule : public Module {
   const DecoderNames& names_;
   const NormPlacement norms_;
   kernels::Norm norm_, post_norm_;
-  kernels::LayerNorm stream_norm_;
   std::vector<Linear> up_, down_;
 };
 
