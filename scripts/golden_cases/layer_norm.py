@@ -43,6 +43,7 @@ CASES = {
             "GPTNeoXForCausalLM", "gpt_neox", num_attention_heads=2, hidden_size=64, hidden_act="gelu",
             layer_norm_eps=1e-5, rotary_pct=0.25, rotary_emb_base=5000, rope_theta=None,
         ),
+        prefixes=(("lm_head.", "embed_out."),),
         lengths=LENGTHS,
     ),
     # One sublayer after the other; no biases in attention.
@@ -51,6 +52,7 @@ CASES = {
             "GPTNeoXForCausalLM", "gpt_neox", num_attention_heads=2, hidden_act="gelu_new",
             use_parallel_residual=False, attention_bias=False, rope_theta=None, torch_dtype="bfloat16",
         ),
+        prefixes=(("lm_head.", "embed_out."),),
         dtype=torch.bfloat16,
         lengths=LENGTHS,
     ),
@@ -123,7 +125,7 @@ CASES = {
     "nemotron-relu2": Case(
         layer_norm(
             "NemotronForCausalLM", "nemotron", **HEADS, hidden_act="relu2", norm_eps=1e-5, partial_rotary_factor=0.5,
-            hidden_size=48, torch_dtype="bfloat16",
+            hidden_size=64, torch_dtype="bfloat16",
         ),
         dtype=torch.bfloat16,
         lengths=(1, 2, 7, 33),

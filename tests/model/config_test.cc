@@ -191,11 +191,10 @@ TEST(ReadConfig, LlamaHasNoWindow) {
 }
 
 TEST(ReadConfig, NamesTheMissingPartOfAKnownArchitecture) {
-  for (const auto& [name, missing] :
-       {std::pair{"JambaForCausalLM", "needs Mamba-1 layers"},
-        {"GPT2LMHeadModel", "needs LayerNorm in a decoder"},
-        {"FalconForSequenceClassification", "needs attention and MLP in parallel"},
-        {"T5ForConditionalGeneration", "needs an encoder"}})
+  for (const auto& [name, missing] : {std::pair{"JambaForCausalLM", "needs Mamba-1 layers"},
+                                      {"PersimmonForCausalLM", "needs LayerNorm of q and k"},
+                                      {"BloomForSequenceClassification", "needs ALiBi"},
+                                      {"T5ForConditionalGeneration", "needs an encoder"}})
     expect_rejected({{"architectures", "[\"" + std::string(name) + "\"]"}}, ErrorCode::kUnsupported,
                     {"architectures \"" + std::string(name) + "\"", missing});
 }

@@ -1,6 +1,7 @@
-// silu(gate) * up, GELU, relu2, and gates and factors of rows.
+// silu(gate) * up, GELU, ReLU, its square, clipping, and gates and factors of rows.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
@@ -162,6 +163,23 @@ TEST_F(Relu2, SquaresPositiveNumbers) {
     for (double& value : expected) value = std::pow(std::max(value, 0.0), 2);
     target.relu2(x);
     expect_near(x, expected, dtype);
+  });
+}
+
+using PlainActivations = NeedsTarget;
+TEST_F(PlainActivations, MatchFloat64) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor numbers = TestTensor::random({2, dim}, dtype, 1, 6.0f);
+    const auto expect = [&](const auto& apply, const auto& in_float64) {
+      const TestTensor x = TestTensor::random({2, dim}, dtype, 1, 6.0f);
+      std::vector<double> expected = numbers.values();
+      for (double& value : expected) value = in_float64(value);
+      apply(x);
+      expect_near(x, expected, dtype);
+    };
+    expect([&](const auto& x) { target.relu(x); }, [](double x) { return std::max(x, 0.0); });
+    expect([&](const auto& x) { target.silu(x); }, [](double x) { return x / (1.0 + std::exp(-x)); });
+    expect([&](const auto& x) { target.clamp(x, 1.5f); }, [](double x) { return std::clamp(x, -1.5, 1.5); });
   });
 }
 

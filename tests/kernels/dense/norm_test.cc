@@ -238,6 +238,28 @@ TEST_F(LayerNormOnTargets, MatchesFloat64InRowsOfAnyDtypeAndWidth) {
     }
 }
 
+TEST_F(LayerNormOnTargets, TakesAbsentWeightsAsOnesAndAnAbsentBiasAsZero) {
+  for (const auto& target : targets())
+    for (const int64_t dim : {7, 64, 1000}) {
+      SCOPED_TRACE(testing::Message() << *target << " dim " << dim);
+      const TestTensor x = TestTensor::random({3, dim}, DType::kF32, 1, 2.0f);
+      const TestTensor weight = TestTensor::random({dim}, DType::kBF16, 2),
+                       bias = TestTensor::random({dim}, DType::kBF16, 3);
+      TestTensor ones({dim}, DType::kBF16), zeros({dim}, DType::kBF16);
+      for (int64_t i = 0; i < dim; ++i) ones.set(i, 1.0f), zeros.set(i, 0.0f);
+      TestTensor out({3, dim}, DType::kF32), expected({3, dim}, DType::kF32);
+      const auto expect_same = [&](const TensorView& w, const TensorView& b, const TensorView& full_w,
+                                   const TensorView& full_b) {
+        target->layer_norm(x, w, b, 1e-5f, out);
+        target->layer_norm(x, full_w, full_b, 1e-5f, expected);
+        EXPECT_EQ(out.values(), expected.values());
+      };
+      expect_same({}, {}, ones, zeros);
+      expect_same(weight, {}, weight, zeros);
+      expect_same({}, bias, ones, bias);
+    }
+}
+
 INSTANTIATE_TEST_SUITE_P(Isas, LayerNormOf,
                          testing::Values(cpu::Isa::kPortable, cpu::Isa::kAvx2, cpu::Isa::kAvx512),
                          [](const auto& isa) { return testing::PrintToString(static_cast<int>(isa.param)); });

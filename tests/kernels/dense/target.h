@@ -43,7 +43,10 @@ class Target {
                               const TensorView& bias, float eps) const = 0;
   virtual void gelu(const TensorView& x) const = 0;
   virtual void gelu_tanh(const TensorView& x) const = 0;
+  virtual void relu(const TensorView& x) const = 0;
   virtual void relu2(const TensorView& x) const = 0;
+  virtual void silu(const TensorView& x) const = 0;
+  virtual void clamp(const TensorView& x, float limit) const = 0;
   virtual void sigmoid_mul(const TensorView& gate, const TensorView& x) const = 0;
   virtual void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const = 0;
   virtual void multiply(const TensorView& factor, const TensorView& x) const = 0;

@@ -55,9 +55,11 @@ void check_layer_norm(const TensorView& x, const TensorView& weight, const Tenso
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
   if (!weight.empty()) require_norm_weight(weight, x.shape[1], stream);
-  if (!bias.empty()) require_norm_weight(bias, x.shape[1], stream);
-  require(bias.empty() || weight.empty() || bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ",
-          weight.dtype, ", the dtype of the weight");
+  if (bias.empty()) return;
+  require_shape("bias", bias, {x.shape[1]});
+  require_on(stream, "bias", bias);
+  require(weight.empty() || bias.dtype == weight.dtype, "bias of ", bias.dtype, ": expected ", weight.dtype,
+          ", the dtype of the weight");
 }
 
 }  // namespace

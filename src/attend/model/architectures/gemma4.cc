@@ -190,9 +190,9 @@ constexpr ConfigDefaults gemma4_defaults(int image_token_id, int max_position_em
           .max_position_embeddings = max_position_embeddings,
           .norm_eps = 1e-6,
           .tie_word_embeddings = true,
-          .activation_key = "hidden_activation",
           .activation = "gelu_pytorch_tanh",
-          .image_token_id = image_token_id};
+          .image_token_id = image_token_id,
+          .keys = {.activation = "hidden_activation"}};
 }
 
 constexpr DecoderNames kGemma4Names{.layer_table = "model.embed_tokens_per_layer",

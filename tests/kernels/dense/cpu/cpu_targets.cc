@@ -61,7 +61,10 @@ class CpuTarget : public Target {
   }
   void gelu(const TensorView& x) const override { cpu::gelu(x, isa_); }
   void gelu_tanh(const TensorView& x) const override { cpu::gelu_tanh(x, isa_); }
+  void relu(const TensorView& x) const override { cpu::relu(x, isa_); }
   void relu2(const TensorView& x) const override { cpu::relu2(x, isa_); }
+  void silu(const TensorView& x) const override { cpu::silu(x, isa_); }
+  void clamp(const TensorView& x, float limit) const override { cpu::clamp(x, limit, isa_); }
   void sigmoid_mul(const TensorView& gate, const TensorView& x) const override {
     cpu::sigmoid_mul(gate, x, isa_);
   }

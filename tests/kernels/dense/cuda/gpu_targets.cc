@@ -25,7 +25,10 @@ class Call {
   Call() : stream_(kGpu), arrays_(stream_.get()) {}
 
   Stream& stream() { return stream_.get(); }
-  TensorView in(const TensorView& host) { return copies_.emplace_back(host, stream()).view(); }
+  TensorView in(const TensorView& host) {
+    if (host.empty()) return {};
+    return copies_.emplace_back(host, stream()).view();
+  }
   // Registers a result that finish() copies back. Tensors that share memory share the copy.
   TensorView out(const TensorView& host) {
     results_.push_back(copies_.size());
@@ -114,9 +117,24 @@ class GpuTarget : public Target {
     kernels::gelu_tanh(call.out(x), call.stream());
     call.finish();
   }
+  void relu(const TensorView& x) const override {
+    Call call;
+    kernels::relu(call.out(x), call.stream());
+    call.finish();
+  }
   void relu2(const TensorView& x) const override {
     Call call;
     kernels::relu2(call.out(x), call.stream());
+    call.finish();
+  }
+  void silu(const TensorView& x) const override {
+    Call call;
+    kernels::silu(call.out(x), call.stream());
+    call.finish();
+  }
+  void clamp(const TensorView& x, float limit) const override {
+    Call call;
+    kernels::clamp(call.out(x), limit, call.stream());
     call.finish();
   }
   void sigmoid_mul(const TensorView& gate, const TensorView& x) const override {
