@@ -1,4 +1,5 @@
 // RMSNorm, RMSNorm of a sum with the residual, and LayerNorm.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -252,7 +253,8 @@ TEST_F(LayerNormOnTargets, TakesAbsentWeightsAsOnesAndAnAbsentBiasAsZero) {
                                    const TensorView& full_b) {
         target->layer_norm(x, w, b, 1e-5f, out);
         target->layer_norm(x, full_w, full_b, 1e-5f, expected);
-        EXPECT_EQ(out.values(), expected.values());
+        // A kernel without the other factor may round once more.
+        EXPECT_THAT(out.values(), testing::Pointwise(testing::DoubleNear(1e-5), expected.values()));
       };
       expect_same({}, {}, ones, zeros);
       expect_same(weight, {}, weight, zeros);

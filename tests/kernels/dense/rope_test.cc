@@ -194,10 +194,10 @@ TEST(NormAfterRope, UsesTheUnrotatedHead) {
       for (int64_t i = 0; i < q.size(); ++i)
         ASSERT_NEAR(q.at(i), expected.at(i), 1e-5) << i << rotated << " " << *target;
     }
-  const TestTensor wide({1, 1, 264}, DType::kF32);
+  const TestTensor wide({1, 1, 520}, DType::kF32);
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument,
                             [&] { norm_rope({.q = wide, .norm_after_rope = true}, stream); }),
-              HasSubstr("heads of 264: expected at most 256"));
+              HasSubstr("heads of 520: expected at most 512"));
 }
 
 }  // namespace
