@@ -8,13 +8,23 @@ build release attend_cli
 
 output=$(mktemp)
 server=
-trap 'rm -f "$output"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
+trap 'rm -f "$output" "$output.drafts"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
   --max-new-tokens 64 --show-prompts "$@" 2>&1 | tee "$output"
 
 # The last line is "answers: N of M right".
 awk '/^answers: / { right = $2; all = $4 } END { exit !(all >= 12 && right >= 0.9 * all) }' "$output" ||
   { echo "demo: fewer than 90 % of at least 12 answers are right" >&2; exit 1; }
+
+# Drafts change the number of steps, never the answers.
+echo
+echo "the same prompts with an EAGLE-3 head that drafts tokens"
+build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
+  --max-new-tokens 64 --speculative-algorithm EAGLE3 --speculative-draft-model-path models/attend-tiny-eagle3 "$@" \
+  >"$output.drafts" 2>&1 || { cat "$output.drafts" >&2; exit 1; }
+grep -E "speculation: |decode steps: |^info: answers: |^answers: " "$output.drafts"
+[[ $(grep -o "answers: .*" "$output.drafts") == "$(grep -o "answers: .*" "$output")" ]] ||
+  { echo "demo: drafts changed the number of right answers" >&2; exit 1; }
 
 echo
 echo "attend serve: the same model over HTTP"

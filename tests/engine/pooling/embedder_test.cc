@@ -287,8 +287,8 @@ TEST(Embedder, RejectsEncodersThatItDoesNotSupport) {
     copy_model(kGoldens / "embed-bert-mean", dir, "config.json", changed);
     expect_error(ErrorCode::kUnsupported, parts, [&] { Embedder({.model_path = dir.path()}); });
   };
-  expect_rejected("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"relu\"",
-                  {"hidden_act \"relu\"", "gelu_new"});
+  expect_rejected("\"hidden_act\": \"gelu\"", "\"hidden_act\": \"mish\"",
+                  {"hidden_act \"mish\"", "gelu_new"});
   expect_rejected("\"pad_token_id\": 0", "\"position_embedding_type\": \"relative_key\"",
                   {"relative_key", "absolute"});
   expect_rejected("\"pad_token_id\": 0", "\"is_decoder\": true", {"is_decoder", "encoders"});
