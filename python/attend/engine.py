@@ -95,7 +95,6 @@ _SPECULATIVE_METHODS = {
     },
     **{method: {"model": "draft_model_path"} for method in ("draft_model", "eagle", "eagle3", "mtp")},
 }
-}
 # Algorithms of methods with another name.
 _SPECULATIVE_ALGORITHMS = {"draft_model": "STANDALONE", "mtp": "NEXTN"}
 
