@@ -10,7 +10,7 @@
 namespace attend {
 
 // K/V of a draft head at position i depend on token i + 1. Within a page this is one of the page's tokens,
-// but for its last position it is not. The key of that position therefore stands for both tokens, so that
+// but not for its last position. The key of that position therefore stands for both tokens, so that
 // requests share a page only if they also continue with the same token. Other keys are those of
 // prefix_keys().
 class NextTokenKeys {

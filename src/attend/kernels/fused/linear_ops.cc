@@ -80,9 +80,7 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
   const TensorView& sum = ResidualAccess::sum(residual);
   if (norm.empty()) return copy_rows(sum, out, context.stream);
-  if (norm.kind == NormKind::kLayer)
-    return layer_norm(sum, norm.weight, norm.bias, norm.eps, out, context.stream);
-  rms_norm(sum, norm.weight, norm.eps, out, context.stream);
+  apply_norm(norm, sum, out, context.stream);
 }
 
 void prepare(Residual& residual, const Norm& norm, const OpContext& context) {
@@ -140,7 +138,7 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
   if (!on_gpu(context)) {
     const TensorView addend = ResidualAccess::leave_addend(residual);
     multiply_parts(x, parts, addend, context);
-    if (!post_norm.empty()) rms_norm(addend, post_norm.weight, post_norm.eps, addend, context.stream);
+    if (!post_norm.empty()) apply_norm(post_norm, addend, addend, context.stream);
     return;
   }
   if (!post_norm.empty()) {
@@ -163,10 +161,11 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 
 void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const OpContext& context) {
   if (on_gpu(context)) {
+    ensure(norm.kind == NormKind::kRms, "norm_add: a GPU adds the result of an RMSNorm only");
     ResidualAccess::free_scratch(residual);
     return rms_norm_add(x, norm.weight, norm.eps, residual.sum(), context.stream);
   }
-  rms_norm(x, norm.weight, norm.eps, ResidualAccess::leave_addend(residual), context.stream);
+  apply_norm(norm, x, ResidualAccess::leave_addend(residual), context.stream);
 }
 
 void scale_residual(Residual& residual, const TensorView& factor, const OpContext& context) {

@@ -33,16 +33,12 @@ int64_t Residual::num_partial_squares(int64_t hidden_size, Device device) {
   return device.type == DeviceType::kCuda ? hidden_size / kPartialSquaresWidth : 0;
 }
 
-namespace {
-
-void apply(const Norm& norm, const TensorView& x, const TensorView& out, Stream& stream) {
+void apply_norm(const Norm& norm, const TensorView& x, const TensorView& out, Stream& stream) {
   if (norm.kind == NormKind::kLayer)
     layer_norm(x, norm.weight, norm.bias, norm.eps, out, stream);
   else
     rms_norm(x, norm.weight, norm.eps, out, stream);
 }
-
-}  // namespace
 
 const TensorView& ResidualAccess::sum(Residual& residual) {
   // A deferred norm remains: its scratch is a copy of the sum, which does not change here.
@@ -60,14 +56,14 @@ TensorView ResidualAccess::normalized(Residual& residual, const Norm& norm, Stre
   if (residual.scratch_ == Residual::Scratch::kAddend && norm.kind == NormKind::kRms)
     add_rms_norm(memory.scratch, memory.sum, norm.weight, norm.eps, memory.scratch, stream);
   else
-    apply(norm, sum(residual), memory.scratch, stream);
+    apply_norm(norm, sum(residual), memory.scratch, stream);
   residual.scratch_ = Residual::Scratch::kFree;
   return memory.scratch;
 }
 
 void ResidualAccess::prepare(Residual& residual, const Norm& norm, Stream& stream) {
   const Residual::Memory& memory = residual.memory_;
-  apply(norm, sum(residual), memory.gathered, stream);
+  apply_norm(norm, sum(residual), memory.gathered, stream);
   residual.prepared_ = norm;
 }
 

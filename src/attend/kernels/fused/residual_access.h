@@ -5,6 +5,9 @@
 
 namespace attend::kernels {
 
+// out = norm(x), of either kind. x, out: [num_tokens, hidden_size]; out may be x.
+void apply_norm(const Norm& norm, const TensorView& x, const TensorView& out, Stream& stream);
+
 class ResidualAccess {
  public:
   // Adds the pending addend, and returns the stream.

@@ -346,7 +346,7 @@ class WideDecodeConsumer {
   PipelineState units_;
   float scores_[Tile::kRows / 2];
   float out_[kColumnBlocks][Tile::kRows / 2];
-  // Of rows 8 i + 2 (l % 4) + e: element 2 i + e. The row sum is over the thread's keys.
+  // Element 2 i + e belongs to row 8 i + 2 (l % 4) + e. The row sum is over the thread's keys.
   float row_max_[2 * kEights], row_sum_[2 * kEights];
 };
 
