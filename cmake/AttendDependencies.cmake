@@ -6,12 +6,16 @@ find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
+# Images, and the hash of their pixels.
+pkg_check_modules(JPEG REQUIRED IMPORTED_TARGET libjpeg)
+pkg_check_modules(PNG REQUIRED IMPORTED_TARGET libpng)
+pkg_check_modules(WEBP REQUIRED IMPORTED_TARGET libwebp libwebpdemux)
+find_package(OpenSSL 3.0 REQUIRED)
 
 if(ATTEND_CLI OR ATTEND_FUZZ)
   find_package(CLI11 2.1 REQUIRED)
-  # attend serve: Beast and Asio (headers only), and TLS.
+  # attend serve: Beast and Asio (headers only).
   find_package(Boost 1.74 REQUIRED)
-  find_package(OpenSSL 3.0 REQUIRED)
 endif()
 if(ATTEND_CLI)
   # attend chat: line editing in a terminal.

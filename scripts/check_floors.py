@@ -12,7 +12,7 @@ import sys
 FOLDER_FILES = 25  # without its subfolders
 
 # Lowest first; docs/architecture.md lists them from the top.
-FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "text", "model", "exec", "engine", "grammar", "serve",
+FLOORS = ["base", "tensor", "kernels", "kv", "attention", "backends", "checkpoint", "media", "text", "model", "exec", "engine", "grammar", "serve",
           "bench", "cli"]
 # Folders of a floor, lowest first. "." contains the floor's own files; "contract" contains those of its headers that
 # the folders may include (CONTRACTS).
