@@ -342,80 +342,109 @@ double chunk_tolerance(const test::Target& target) { return 4.0 * rounding(targe
 
 TEST_P(GatedDeltaHalf, ComputesChunksOfEveryLength) {
   const Shape shapes[] = {{1, 2, 128, 128}, {1, 1, 64, 32}, {1, 3, 96, 48}, {1, 4, 128, 16}};
-  for (const Shape& shape : shapes)
-    for (const int32_t num_tokens : {1, 63, 64, 65, 96, 129, 1000}) {
-      if (num_tokens == 1000 && shape.dim_v == 128) continue;
-      Layer layer = rounded_layer(shape, num_tokens, GetParam());
-      Layer expected = rounded_layer(shape, num_tokens, GetParam());
-      layer.beta_scale = expected.beta_scale = shape.v_heads == 1 ? 2.0f : 1.0f;
-      Batch batch;
-      batch.add(3, 0, num_tokens);
-      run(layer.args(batch, 0, num_tokens), GetParam());
-      run_reference(expected, num_tokens);
-      EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()))
-          << shape.dim_k << ' ' << num_tokens;
-      EXPECT_LE(test::relative_error(layer.state.view()[3], expected.state.view()[3]),
-                chunk_tolerance(GetParam()))
-          << shape.dim_k << ' ' << num_tokens;
-    }
+  for (const Decay& decay : kDecays)
+    for (const Shape& shape : shapes)
+      for (const int32_t num_tokens : {1, 63, 64, 65, 96, 129, 1000}) {
+        if (num_tokens == 1000 && (shape.dim_v == 128 || decay.lower_bound < 0.0f)) continue;
+        Layer layer = rounded_layer(shape, num_tokens, GetParam(), decay);
+        Layer expected = rounded_layer(shape, num_tokens, GetParam(), decay);
+        layer.beta_scale = expected.beta_scale = shape.v_heads == 1 ? 2.0f : 1.0f;
+        Batch batch;
+        batch.add(3, 0, num_tokens);
+        run(layer.args(batch, 0, num_tokens), GetParam());
+        run_reference(expected, num_tokens);
+        const std::string where = std::to_string(shape.dim_k) + " " + std::to_string(num_tokens) +
+                                  (decay.per_channel ? " per channel" : "");
+        EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam())) << where;
+        EXPECT_LE(test::relative_error(layer.state.view()[3], expected.state.view()[3]),
+                  chunk_tolerance(GetParam()))
+            << where;
+      }
 }
 
 TEST_P(GatedDeltaHalf, ComputesChunksAndStepsOfAMixedBatch) {
   const Shape shape{2, 4, 64, 32};
   constexpr int32_t kTokens = 340;
-  const Layer layer = rounded_layer(shape, kTokens, GetParam());
-  const Layer expected = rounded_layer(shape, kTokens, GetParam());
-  for (const Layer* const either : {&layer, &expected})
-    for (const int64_t slot : {4, 5, 7}) test::fill_random(either->state.view()[slot], 8, -0.5f, 0.5f);
-  // A prompt, padding, a token, a chunk of a prompt that starts inside a chunk and from another slot, drafts,
-  // and two tokens without a request.
-  Batch batch;
-  batch.add(1, 0, 130);
-  batch.add(0, 0, 3);
-  batch.add(5, 40, 1);
-  batch.add(2, 37, 198, 7);
-  batch.add(4, 5, 6);
-  batch.save_slots.resize(kTokens);
-  batch.save_slots[70] = 3;
-  batch.save_slots[134 + 26] = 6;  // the last token of a chunk
-  run(layer.args(batch, 0, kTokens), GetParam());
-  reference::gated_delta_rule(expected.args(batch, 0, kTokens));
-  EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()));
-  for (const int64_t slot : {1, 2, 3, 4, 5, 6, 7})
-    EXPECT_LE(test::relative_error(layer.state.view()[slot], expected.state.view()[slot]),
-              chunk_tolerance(GetParam()))
-        << slot;
-  for (const int64_t token : {130, 131, 132, 338, 339})
-    for (const float x : layer.out.view()[token].span<float>()) EXPECT_EQ(x, 0.0f) << token;
-  for (const float x : layer.state.view()[0].span<float>()) EXPECT_TRUE(std::isnan(x));
+  for (const Decay& decay : kDecays) {
+    const Layer layer = rounded_layer(shape, kTokens, GetParam(), decay);
+    const Layer expected = rounded_layer(shape, kTokens, GetParam(), decay);
+    for (const Layer* const either : {&layer, &expected})
+      for (const int64_t slot : {4, 5, 7}) test::fill_random(either->state.view()[slot], 8, -0.5f, 0.5f);
+    // A prompt, padding, a token, a chunk of a prompt that starts inside a chunk and from another slot,
+    // drafts, and two tokens without a request.
+    Batch batch;
+    batch.add(1, 0, 130);
+    batch.add(0, 0, 3);
+    batch.add(5, 40, 1);
+    batch.add(2, 37, 198, 7);
+    batch.add(4, 5, 6);
+    batch.save_slots.resize(kTokens);
+    batch.save_slots[70] = 3;
+    batch.save_slots[134 + 26] = 6;  // the last token of a chunk
+    run(layer.args(batch, 0, kTokens), GetParam());
+    reference::gated_delta_rule(expected.args(batch, 0, kTokens));
+    EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()));
+    for (const int64_t slot : {1, 2, 3, 4, 5, 6, 7})
+      EXPECT_LE(test::relative_error(layer.state.view()[slot], expected.state.view()[slot]),
+                chunk_tolerance(GetParam()))
+          << slot << (decay.per_channel ? " per channel" : "");
+    for (const int64_t token : {130, 131, 132, 338, 339})
+      for (const float x : layer.out.view()[token].span<float>()) EXPECT_EQ(x, 0.0f) << token;
+    for (const float x : layer.state.view()[0].span<float>()) EXPECT_TRUE(std::isnan(x));
+  }
 }
 
 TEST_P(GatedDeltaHalf, ReturnsTheSameBitsForCutsBetweenChunks) {
   constexpr int32_t kTokens = 320;
   const Shape shape{1, 2, 128, 32};
-  Layer whole = rounded_layer(shape, kTokens, GetParam());
-  const int32_t all[] = {kTokens}, cuts[] = {64, 192, kTokens};
-  run_steps(whole, all, GetParam());
-  Layer layer = rounded_layer(shape, kTokens, GetParam());
-  run_steps(layer, cuts, GetParam());
-  EXPECT_TRUE(std::ranges::equal(layer.out.span<float>(), whole.out.span<float>()));
-  EXPECT_TRUE(std::ranges::equal(layer.state.view()[3].span<float>(), whole.state.view()[3].span<float>()));
+  for (const Decay& decay : kDecays) {
+    Layer whole = rounded_layer(shape, kTokens, GetParam(), decay);
+    const int32_t all[] = {kTokens}, cuts[] = {64, 192, kTokens};
+    run_steps(whole, all, GetParam());
+    Layer layer = rounded_layer(shape, kTokens, GetParam(), decay);
+    run_steps(layer, cuts, GetParam());
+    EXPECT_TRUE(std::ranges::equal(layer.out.span<float>(), whole.out.span<float>()));
+    EXPECT_TRUE(std::ranges::equal(layer.state.view()[3].span<float>(), whole.state.view()[3].span<float>()));
+  }
+}
+
+// Saved states continue with the bits of the run that saved them if chunks end there.
+TEST_P(GatedDeltaHalf, SavesTheStateAtTheEndOfAChunk) {
+  constexpr int32_t kTokens = 128;
+  const Shape shape{1, 2, 128, 32};
+  for (const Decay& decay : kDecays) {
+    const Layer layer = rounded_layer(shape, kTokens, GetParam(), decay);
+    const Layer half = rounded_layer(shape, kTokens, GetParam(), decay);
+    Batch batch;
+    batch.add(3, 0, kTokens);
+    batch.save_slots.resize(kTokens);
+    batch.save_slots[63] = 5;
+    batch.save_slots[127] = 6;
+    run(layer.args(batch, 0, kTokens), GetParam());
+    Batch first;
+    first.add(3, 0, 64);
+    run(half.args(first, 0, 64), GetParam());
+    EXPECT_TRUE(std::ranges::equal(layer.state.view()[5].span<float>(), half.state.view()[3].span<float>()));
+    EXPECT_TRUE(std::ranges::equal(layer.state.view()[6].span<float>(), layer.state.view()[3].span<float>()));
+  }
 }
 
 TEST_P(GatedDeltaHalf, ForgetsTheStateWithoutOverflow) {
   const Shape shape{1, 2, 64, 32};
   constexpr int32_t kTokens = 200;
-  const Layer layer = rounded_layer(shape, kTokens, GetParam());
-  const Layer expected = rounded_layer(shape, kTokens, GetParam());
-  for (const Layer* const either : {&layer, &expected}) {
-    test::fill(either->a_log, 5.0f);  // decays down to e^-300
-    either->a_log.as<float>()[1] = 2.0f;
+  for (const Decay& decay : {kDecays[0], kDecays[1]}) {
+    const Layer layer = rounded_layer(shape, kTokens, GetParam(), decay);
+    const Layer expected = rounded_layer(shape, kTokens, GetParam(), decay);
+    for (const Layer* const either : {&layer, &expected}) {
+      test::fill(either->a_log, 5.0f);  // decays down to e^-300
+      either->a_log.as<float>()[1] = 2.0f;
+    }
+    Batch batch;
+    batch.add(3, 0, kTokens);
+    run(layer.args(batch, 0, kTokens), GetParam());
+    run_reference(expected, kTokens);
+    EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()));
   }
-  Batch batch;
-  batch.add(3, 0, kTokens);
-  run(layer.args(batch, 0, kTokens), GetParam());
-  run_reference(expected, kTokens);
-  EXPECT_LE(test::relative_error(layer.out, expected.out), chunk_tolerance(GetParam()));
 }
 
 TEST(GatedDeltaCheck, NamesTheArgumentAndItsValue) {

@@ -183,8 +183,9 @@ void run(const GatedDeltaArgs& args, const Target& target) {
                     .out = call.updated_activation(args.out),
                     .batch = call.batch(args.batch),
                     .workspace = call.workspace(
-                        args.out.shape[0],
-                        gated_delta_workspace_width(args.v.shape[1], target.dtype, call.stream().device))},
+                        args.out.shape[0], gated_delta_workspace_width(args.v.shape[1], args.k.shape[2],
+                                                                       args.decays_per_channel(),
+                                                                       target.dtype, call.stream().device))},
                    call.stream());
   call.finish();
 }

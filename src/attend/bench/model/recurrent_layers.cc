@@ -97,7 +97,8 @@ class RecurrentTimer {
                  state = random({kStateSlots, spec.num_v_heads, spec.head_dim_v, spec.head_dim_k},
                                 DType::kF32, 1.0f),
                  out = cuda::empty({num_tokens_, spec.num_v_heads, spec.head_dim_v}, dtype_, stream_.device);
-    const int64_t width = kernels::gated_delta_workspace_width(spec.num_v_heads, dtype_, stream_.device);
+    const int64_t width = kernels::gated_delta_workspace_width(
+        spec.num_v_heads, spec.head_dim_k, spec.decays_per_channel, dtype_, stream_.device);
     const Tensor workspace = cuda::empty({num_tokens_, width}, dtype_, stream_.device);
     const RecurrentArrays arrays = one_request();
     const kernels::GatedDeltaArgs args{.q = q,

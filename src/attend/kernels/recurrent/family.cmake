@@ -18,6 +18,8 @@ attend_kernels(recurrent
     cuda/common/grouped_gated_norm_kernel.cu
     cuda/common/scan_step_kernel.cu
   TYPED
+    "cuda/sm80/delta_channel_matrices(const DeltaChunkParams& params, void* stream)"
+    "cuda/sm80/delta_channel_scan(const DeltaChunkParams& params, int slice, void* stream)"
     "cuda/sm80/delta_chunk_matrices(const DeltaChunkParams& params, void* stream)"
     "cuda/sm80/delta_chunk_scan(const DeltaChunkParams& params, int slice, void* stream)"
     "cuda/sm80/scan_chunks(const ScanParams& params, void* stream)"

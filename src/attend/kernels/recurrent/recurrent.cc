@@ -131,7 +131,8 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
     require_rank("workspace", args.workspace, 2);
     require_dtype("workspace", args.workspace, args.out.dtype);
     require_on(stream, "workspace", args.workspace);
-    const int64_t width = gated_delta_workspace_width(num_v_heads, args.out.dtype, stream.device);
+    const int64_t width =
+        gated_delta_workspace_width(num_v_heads, head_dim_k, per_channel, args.out.dtype, stream.device);
     require(args.workspace.is_contiguous() && args.workspace.shape[0] >= num_tokens &&
                 args.workspace.shape[1] >= width,
             "workspace ", args.workspace, ": expected a contiguous tensor of at least [", num_tokens, ", ",
@@ -140,9 +141,11 @@ void check(const GatedDeltaArgs& args, const Stream& stream) {
   check(args.batch, num_tokens, args.state.shape[0], stream);
 }
 
-int64_t gated_delta_workspace_width(int64_t num_v_heads, DType dtype, const Device& device) {
-  if (device.type != DeviceType::kCuda || size_of(dtype) != 2) return 0;
-  return num_v_heads * cuda::kDeltaWorkspaceBytes / static_cast<int64_t>(size_of(dtype));
+int64_t gated_delta_workspace_width(int64_t num_v_heads, int64_t head_dim_k, bool decays_per_channel,
+                                    DType dtype, const Device& device) {
+  if (device.type != DeviceType::kCuda || size_of(dtype) != 2 || head_dim_k > kMaxDeltaHeadDim) return 0;
+  const int64_t slot_bytes = cuda::delta_slot_bytes(static_cast<int>(head_dim_k), decays_per_channel);
+  return num_v_heads * slot_bytes / cuda::kDeltaTokensPerSlot / static_cast<int64_t>(size_of(dtype));
 }
 
 void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream) {

@@ -111,10 +111,9 @@ struct GatedDeltaArgs {
 // therefore has the same bits in any division of its sequence into steps, and in any batch.
 //
 // GPUs do the same for requests with few new tokens, and for all of them with batch.batch_invariant, without
-// a workspace, with f32 activations, with decays per channel, and for head dims that the chunk form does not
-// support. Otherwise, the tokens of a request are computed in chunks of 64 positions, in which operands of
-// products, also the state before the chunk, are rounded to the activations' dtype. The states are sums in
-// f32 in both forms.
+// a workspace, with f32 activations, and for head dims that the chunk form does not support. Otherwise, the
+// tokens of a request are computed in chunks of 64 positions, in which operands of products, also the state
+// before the chunk, are rounded to the activations' dtype. The states are sums in f32 in both forms.
 //
 // Throws Error(kInvalidArgument) for other shapes and strides, and Error(kUnsupported) for head_dim_k above
 // kMaxDeltaHeadDim.
@@ -122,7 +121,8 @@ void gated_delta_rule(const GatedDeltaArgs& args, Stream& stream);
 void check(const GatedDeltaArgs& args, const Stream& stream);
 // Returns the width of GatedDeltaArgs::workspace, in elements of this dtype; 0 if the device or the dtype
 // needs none.
-int64_t gated_delta_workspace_width(int64_t num_v_heads, DType dtype, const Device& device);
+int64_t gated_delta_workspace_width(int64_t num_v_heads, int64_t head_dim_k, bool decays_per_channel,
+                                    DType dtype, const Device& device);
 
 struct GatedNormArgs {
   TensorView x;       // [num_tokens, num_heads, head_dim], last stride 1; changed in place

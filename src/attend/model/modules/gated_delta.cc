@@ -13,7 +13,8 @@ GatedDeltaModule::GatedDeltaModule(const GatedDeltaSpec& spec, const NormPlaceme
     : spec_(spec),
       state_layer_(state_layer),
       hidden_size_(model.hidden_size),
-      workspace_width_(kernels::gated_delta_workspace_width(spec.num_v_heads, dtype, device)),
+      workspace_width_(kernels::gated_delta_workspace_width(spec.num_v_heads, spec.head_dim_k,
+                                                            spec.decays_per_channel, dtype, device)),
       names_(names),
       norm_(make_norm(true, model)),
       gated_norm_{.weight = {}, .eps = spec.norm_eps} {

@@ -65,28 +65,32 @@ int max_shared_bytes() { return current_device_attribute(cudaDevAttrMaxSharedMem
 
 // Returns true if requests may have chunks, and the chunk form supports these tensors.
 bool uses_chunks(const GatedDeltaArgs& args) {
-  if (args.batch.batch_invariant || args.decays_per_channel() || args.workspace.empty() ||
-      size_of(args.out.dtype) != 2)
-    return false;
+  if (args.batch.batch_invariant || args.workspace.empty() || size_of(args.out.dtype) != 2) return false;
   // Every request has a token at least.
   const int64_t longest = args.out.shape[0] - args.batch.num_reqs() + 1;
   if (longest < kDeltaTokensPerSlot) return false;
   const int64_t dim_k = args.k.shape[2], dim_v = args.v.shape[2];
+  const bool per_channel = args.decays_per_channel();
   // A slice of 32 rows also needs more memory than the other kernel.
-  if (sm80::delta_scan_shared_bytes(static_cast<int>(dim_k), 32) > max_shared_bytes()) return false;
-  return args.beta.shape[2] <= sm80::kMaxDeltaRatio && (dim_k == 64 || dim_k == 96 || dim_k == 128) &&
-         dim_v % 16 == 0 && rows_aligned({&args.q, &args.k, &args.v, &args.out, &args.workspace});
+  if (sm80::delta_scan_shared_bytes(static_cast<int>(dim_k), 32, per_channel) > max_shared_bytes())
+    return false;
+  if (dim_v % 16 != 0 || !rows_aligned({&args.q, &args.k, &args.v, &args.out, &args.workspace})) return false;
+  if (per_channel) return (dim_k == 64 || dim_k == 128) && rows_aligned({&args.alpha});
+  return args.beta.shape[2] <= sm80::kMaxDeltaRatio && (dim_k == 64 || dim_k == 96 || dim_k == 128);
 }
 
 // Scan with mma.sync. CTAs with many rows of the state are faster on an H200, also if they leave SMs idle.
 void launch_scan(const DeltaChunkParams& chunks, void* stream) {
   const DeltaParams& params = chunks.delta;
+  const bool per_channel = params.decays_per_channel, bf16 = params.element == Element::kBF16;
   int slice = 64;
-  while (params.dim_v % slice != 0 || sm80::delta_scan_shared_bytes(params.dim_k, slice) > max_shared_bytes())
+  while (params.dim_v % slice != 0 ||
+         sm80::delta_scan_shared_bytes(params.dim_k, slice, per_channel) > max_shared_bytes())
     slice /= 2;
-  const auto launch = params.element == Element::kBF16 ? sm80::launch_delta_chunk_scan_bf16
-                                                       : sm80::launch_delta_chunk_scan_f16;
-  launch(chunks, slice, stream);
+  if (per_channel)
+    return (bf16 ? sm80::launch_delta_channel_scan_bf16 : sm80::launch_delta_channel_scan_f16)(chunks, slice,
+                                                                                               stream);
+  (bf16 ? sm80::launch_delta_chunk_scan_bf16 : sm80::launch_delta_chunk_scan_f16)(chunks, slice, stream);
 }
 
 // Scan with wgmma, of 64 rows of the state per warpgroup. With more work than SMs, two warpgroups share the
@@ -106,9 +110,14 @@ void launch_chunks(const DeltaParams& params, const TensorView& workspace, Strea
                                 .workspace = static_cast<char*>(workspace.data),
                                 .num_slots = std::min(num_tokens / kDeltaTokensPerSlot,
                                                       num_tokens / kDeltaChunk + 2 * params.batch.num_reqs)};
-  const auto launch_matrices = params.element == Element::kBF16 ? sm80::launch_delta_chunk_matrices_bf16
-                                                                : sm80::launch_delta_chunk_matrices_f16;
-  launch_matrices(chunks, stream.handle);
+  const bool bf16 = params.element == Element::kBF16;
+  if (params.decays_per_channel) {
+    (bf16 ? sm80::launch_delta_channel_matrices_bf16 : sm80::launch_delta_channel_matrices_f16)(
+        chunks, stream.handle);
+    return launch_scan(chunks, stream.handle);
+  }
+  (bf16 ? sm80::launch_delta_chunk_matrices_bf16 : sm80::launch_delta_chunk_matrices_f16)(chunks,
+                                                                                          stream.handle);
   if (gpu_facts(stream.device).runs_sm90a() && params.dim_v % 64 == 0)
     return launch_hopper_scan(chunks, stream.handle);
   launch_scan(chunks, stream.handle);

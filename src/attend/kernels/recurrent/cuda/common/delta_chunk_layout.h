@@ -8,6 +8,10 @@
 //   S = exp(G[last]) S + sum over j of exp(G[last] - G[j]) V[j] k[j]^T
 // T and A do not depend on S: one kernel computes them for all chunks, and another one walks the chunks of
 // each request. Rows without a token have k = q = v = beta = 0 and no decay.
+//
+// With decays per channel (arXiv 2510.26692), G and E are vectors of the channels: E[i][j] scales the
+// elements of a dot product, exp(G[i]) those of k[i] and q[i], and exp(G[last] - G[j]) those of k[j]. The
+// workspace also has these scaled rows, which replace k and q in the equations of X, out and S.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +42,22 @@ enum DeltaFactor : int {
 inline constexpr int kDeltaSlotBytes =
     2 * kDeltaMatrixBytes + kNumDeltaFactors * kDeltaChunk * static_cast<int>(sizeof(float));
 
-// Bytes of workspace per token and value head.
-inline constexpr int kDeltaWorkspaceBytes = kDeltaSlotBytes / kDeltaTokensPerSlot;
-static_assert(kDeltaSlotBytes % kDeltaTokensPerSlot == 0);
+// With decays per channel, the slot continues with exp(G[last]), a float per channel, and three arrays
+// [kDeltaChunk, dim_k] in the function's dtype: k and q times exp(G), and k times exp(G[last] - G), with the
+// norms of k and q.
+constexpr int delta_rows_offset(int dim_k) {
+  return kDeltaSlotBytes + dim_k * static_cast<int>(sizeof(float));
+}
+// Returns the bytes of workspace of a chunk and value head.
+constexpr int delta_slot_bytes(int dim_k, bool decays_per_channel) {
+  constexpr int kElementBytes = 2;
+  return decays_per_channel ? delta_rows_offset(dim_k) + 3 * kDeltaChunk * dim_k * kElementBytes
+                            : kDeltaSlotBytes;
+}
+// The same for kernels, which cannot call these functions.
+template <int kDimK>
+inline constexpr int kDeltaRowsOffset = delta_rows_offset(kDimK);
+template <int kDimK, bool kPerChannel>
+inline constexpr int kDeltaSlotBytesOf = delta_slot_bytes(kDimK, kPerChannel);
 
 }  // namespace attend::kernels::cuda

@@ -35,7 +35,7 @@ void launch_delta_step(const DeltaParams& params, void* stream);
 
 struct DeltaChunkParams {
   DeltaParams delta;
-  char* workspace;    // [num_slots, num_v_heads, kDeltaSlotBytes]
+  char* workspace;    // [num_slots, num_v_heads, delta_slot_bytes()]
   int32_t num_slots;  // for the chunks of any step of these sizes
 };
 

@@ -19,6 +19,7 @@ inline constexpr int kChunkTiles = kDeltaChunk / 8, kChunkBlocks = kDeltaChunk /
 template <class KeyRows_, int kSlice_>
 struct DeltaStage {
   static constexpr int kSlice = kSlice_;
+  static constexpr bool kPerChannel = false;
   using KeyRows = KeyRows_;
   using ValueRows = PaddedRows<kSlice>;
 
@@ -28,6 +29,24 @@ struct DeltaStage {
   // Workspace of the chunk.
   alignas(16) char matrices[2 * kDeltaMatrixBytes];
   alignas(16) float factors[kNumDeltaFactors][kDeltaChunk];
+};
+
+// The same with decays per channel: k and q are those of X and of the output.
+template <class KeyRows_, int kSlice_, int kDimK>
+struct DeltaChannelStage {
+  static constexpr int kSlice = kSlice_;
+  static constexpr bool kPerChannel = true;
+  using KeyRows = KeyRows_;
+  using ValueRows = PaddedRows<kSlice>;
+
+  alignas(KeyRows::kAlignment) char k[KeyRows::kBytes];
+  alignas(KeyRows::kAlignment) char q[KeyRows::kBytes];
+  alignas(KeyRows::kAlignment) char written_k[KeyRows::kBytes];  // of the state after the chunk
+  alignas(16) char v[ValueRows::kBytes];
+  // Workspace of the chunk, up to the rows of k and q.
+  alignas(16) char matrices[2 * kDeltaMatrixBytes];
+  alignas(16) float factors[kNumDeltaFactors][kDeltaChunk];
+  alignas(16) float decays[kDimK];  // over the whole chunk
 };
 
 // The 16 rows of S of a warp, in tiles of d. Row lane / 4 and that + 8, columns 2 (lane % 4) and that + 1.
@@ -57,6 +76,17 @@ struct ScanState {
     for (auto& tile : tiles)
 #pragma unroll
       for (float& x : tile) x *= factor;
+  }
+  // `column`: of this lane in tile 0.
+  __device__ void scale_columns(const float* factors, int column) {
+#pragma unroll
+    for (int tile = 0; tile < kDimK / 8; ++tile) {
+      const float2 pair = *reinterpret_cast<const float2*>(factors + tile * 8 + column);
+      tiles[tile][0] *= pair.x;
+      tiles[tile][1] *= pair.y;
+      tiles[tile][2] *= pair.x;
+      tiles[tile][3] *= pair.y;
+    }
   }
   static __device__ void store_tile(float* rows, int tile, const float (&values)[4]) {
 #pragma unroll
@@ -251,18 +281,31 @@ __device__ inline void load_delta_chunk(const DeltaChunkParams& params, const De
                                         int first_row, int slot, Stage& stage, unsigned thread) {
   using KeyRows = typename Stage::KeyRows;
   const DeltaParams& delta = params.delta;
-  const int key_head = head / delta.ratio;
-  copy_chunk_rows<T, kDimK, KeyRows, kThreads>(delta.k, chunk, key_head, 0, ptx::shared_address(stage.k),
-                                               thread);
-  copy_chunk_rows<T, kDimK, KeyRows, kThreads>(delta.q, chunk, key_head, 0, ptx::shared_address(stage.q),
-                                               thread);
+  const char* const from = params.workspace + (int64_t{slot} * delta.num_v_heads + head) *
+                                                  kDeltaSlotBytesOf<kDimK, Stage::kPerChannel>;
+  const auto load_rows = [&](const TokenRows& rows, const DeltaChunk& tokens, int of, char* to) {
+    copy_chunk_rows<T, kDimK, KeyRows, kThreads>(rows, tokens, of, 0, ptx::shared_address(to), thread);
+  };
+  if constexpr (Stage::kPerChannel) {
+    constexpr DeltaChunk kAllRows{0, 0, kDeltaChunk};
+    const auto scaled_rows = [&](int index) {
+      return TokenRows{from + kDeltaRowsOffset<kDimK> + index * kDeltaChunk * kDimK * 2, kDimK, 0};
+    };
+    load_rows(scaled_rows(0), kAllRows, 0, stage.k);
+    load_rows(scaled_rows(1), kAllRows, 0, stage.q);
+    load_rows(scaled_rows(2), kAllRows, 0, stage.written_k);
+  } else {
+    const int key_head = head / delta.ratio;
+    load_rows(delta.k, chunk, key_head, stage.k);
+    load_rows(delta.q, chunk, key_head, stage.q);
+  }
   copy_chunk_rows<T, Stage::kSlice, typename Stage::ValueRows, kThreads>(
       delta.v, chunk, head, first_row, ptx::shared_address(stage.v), thread);
-  const char* const from = params.workspace + (int64_t{slot} * delta.num_v_heads + head) * kDeltaSlotBytes;
   const uint32_t matrices = ptx::shared_address(stage.matrices);
+  constexpr unsigned kBytes = Stage::kPerChannel ? kDeltaRowsOffset<kDimK> : kDeltaSlotBytes;
 #pragma unroll
-  for (unsigned first = 0; first < kDeltaSlotBytes; first += kThreads * 16)
-    if (const unsigned i = first + thread * 16; i < kDeltaSlotBytes) ptx::cp_async_16(matrices + i, from + i);
+  for (unsigned first = 0; first < kBytes; first += kThreads * 16)
+    if (const unsigned i = first + thread * 16; i < kBytes) ptx::cp_async_16(matrices + i, from + i);
 }
 
 // Walks the chunks of request blockIdx.y, with the rows of a head of blockIdx.x. The first Scan::kWarps warps

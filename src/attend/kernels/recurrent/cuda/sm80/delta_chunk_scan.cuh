@@ -10,6 +10,7 @@
 
 #include "attend/kernels/common/cuda/launch.cuh"
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
+#include "attend/kernels/recurrent/cuda/common/delta_channel_saves.cuh"
 #include "attend/kernels/recurrent/cuda/common/delta_scan.cuh"
 #include "attend/kernels/recurrent/cuda/sm80/delta_chunk_kernel.h"
 
@@ -44,21 +45,52 @@ class DeltaChunkWarp : public DeltaScanWarp<T, kDimK, Stage> {
     to_operands_a<T>(v, a);
     multiply_lower<T>(a, matrices + kDeltaMatrixBytes, out, lane_);
     this->store_out(chunk, out);
-    this->save_states(stage, v);
 
-    scale_columns(v, stage.factors[kScaledKey], column);
-    to_operands_a<T>(v, a);
-    state_.scale(this->chunk_decay(stage));
+    uint32_t written_k = k;
+    if constexpr (Stage::kPerChannel) {
+      save_states_of(chunk, /*at_end=*/false, [&](int last, int slot) {
+        save_channel_state<T, kDimK>(params_, chunk, head_, stage.factors[kKeyNorm], state_, v, last,
+                                     this->rows_of(slot), lane_);
+      });
+      state_.scale_columns(stage.decays, column);
+      written_k = ptx::shared_address(stage.written_k);
+    } else {
+      this->save_states(stage, v);
+      scale_columns(v, stage.factors[kScaledKey], column);
+      to_operands_a<T>(v, a);
+      state_.scale(this->chunk_decay(stage));
+    }
 #pragma unroll
     for (int block = 0; block < kChunkBlocks; ++block)
 #pragma unroll
       for (int pair = 0; pair < kDimK / 16; ++pair)
-        this->add_outer(a[block], k, block, pair, state_.tiles[2 * pair], state_.tiles[2 * pair + 1]);
+        this->add_outer(a[block], written_k, block, pair, state_.tiles[2 * pair], state_.tiles[2 * pair + 1]);
+    if constexpr (Stage::kPerChannel)
+      save_states_of(chunk, /*at_end=*/true, [&](int, int slot) { state_.store(this->rows_of(slot)); });
   }
 
  private:
+  using Base::head_;
   using Base::lane_;
+  using Base::params_;
+  using Base::save_slots_;
   using Base::state_;
+
+  // Calls save(row, slot) for the states that the step saves after the last token of the request in this
+  // chunk (`at_end`), or after the other ones.
+  template <class Save>
+  __device__ void save_states_of(const DeltaChunk& chunk, bool at_end, const Save& save) const {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int own = lane_ + 32 * i;
+      const bool is_end = own == kDeltaChunk - 1 || !chunk.has(own + 1);
+      unsigned saves = __ballot_sync(0xffffffffu, save_slots_[i] != 0 && is_end == at_end);
+      for (; saves != 0; saves &= saves - 1) {
+        const int owner = __ffs(static_cast<int>(saves)) - 1;
+        save(owner + 32 * i, __shfl_sync(0xffffffffu, save_slots_[i], owner));
+      }
+    }
+  }
 
   // sum += a rows^T, with 16 columns of all rows of the chunk.
   __device__ void multiply_rows(const uint32_t (&a)[4], uint32_t rows, int step,
@@ -74,12 +106,13 @@ class DeltaChunkWarp : public DeltaScanWarp<T, kDimK, Stage> {
   }
 };
 
-template <class T, int kDimK_, int kSlice>
+template <class T, int kDimK_, class Stage_>
 struct DeltaChunkScan {
   using Type = T;
-  using Stage = DeltaStage<PaddedRows<kDimK_>, kSlice>;
+  using Stage = Stage_;
   using Warp = DeltaChunkWarp<T, kDimK_, Stage>;
-  static constexpr int kDimK = kDimK_, kStages = delta_scan_stages(kSlice), kWarps = kSlice / 16;
+  static constexpr int kDimK = kDimK_, kSlice = Stage::kSlice, kStages = delta_scan_stages(kSlice),
+                       kWarps = kSlice / 16;
   // With few rows, two CTAs share the registers of an SM.
   static constexpr int kThreads = 32 * (kWarps + (kSlice == 64 ? 4 : 2));
 
@@ -97,25 +130,27 @@ __global__ void __launch_bounds__(Scan::kThreads, 1)
   walk_delta_chunks<Scan>(params, reinterpret_cast<typename Scan::Stage*>(memory));
 }
 
-template <class T, int kDimK, int kSlice>
-void launch_delta_chunk_scan_for(const DeltaChunkParams& params, void* stream) {
-  using Scan = DeltaChunkScan<T, kDimK, kSlice>;
+template <class T, int kDimK, class Stage>
+void launch_delta_scan_for(const DeltaChunkParams& params, void* stream) {
+  using Scan = DeltaChunkScan<T, kDimK, Stage>;
   constexpr auto kKernel = delta_chunk_scan_kernel<Scan>;
-  constexpr int kBytes = delta_scan_shared_bytes(kDimK, kSlice);
+  constexpr int kBytes = delta_scan_shared_bytes(kDimK, Scan::kSlice, Stage::kPerChannel);
   static_assert(kBytes == Scan::kStages * sizeof(typename Scan::Stage));
   allow_shared_memory<kKernel>(kBytes, "gated_delta_rule");
   const DeltaParams& delta = params.delta;
-  launch_dependent<DeltaChunkParams>(kKernel,
-                                     dim3(static_cast<unsigned>(delta.num_v_heads * delta.dim_v / kSlice),
-                                          static_cast<unsigned>(delta.batch.num_reqs)),
-                                     Scan::kThreads, kBytes, stream, params, "gated_delta_rule");
+  launch_dependent<DeltaChunkParams>(
+      kKernel,
+      dim3(static_cast<unsigned>(delta.num_v_heads * delta.dim_v / Scan::kSlice),
+           static_cast<unsigned>(delta.batch.num_reqs)),
+      Scan::kThreads, kBytes, stream, params, "gated_delta_rule");
 }
 
 template <class T, int kDimK>
 void launch_delta_chunk_scan_for_dim(const DeltaChunkParams& params, int slice, void* stream) {
-  if (slice == 64) return launch_delta_chunk_scan_for<T, kDimK, 64>(params, stream);
-  if (slice == 32) return launch_delta_chunk_scan_for<T, kDimK, 32>(params, stream);
-  launch_delta_chunk_scan_for<T, kDimK, 16>(params, stream);
+  using Rows = PaddedRows<kDimK>;
+  if (slice == 64) return launch_delta_scan_for<T, kDimK, DeltaStage<Rows, 64>>(params, stream);
+  if (slice == 32) return launch_delta_scan_for<T, kDimK, DeltaStage<Rows, 32>>(params, stream);
+  launch_delta_scan_for<T, kDimK, DeltaStage<Rows, 16>>(params, stream);
 }
 
 template <class T>
