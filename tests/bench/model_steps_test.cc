@@ -45,7 +45,7 @@ TEST(ModelShapes, HaveThePublishedNumberOfParameters) {
       {"qwen3-30b-a3b", 30.5, 3.0},      {"gpt-oss-20b", 20.9, 3.6},     {"deepseek-v2-lite", 15.7, 2.4},
       {"qwen3-next-80b-a3b", 80.0, 3.6}, {"qwen3.5-35b-a3b", 34.7, 2.9}, {"nemotron-3-nano", 31.6, 3.2},
       {"deepseek-v3", 671.0, 37.0},      {"gemma-4-e2b", 4.65, 2.3},     {"gemma-4-e4b", 7.55, 4.5},
-      {"gemma-4-26b-a4b", 25.2, 3.8},    {"gemma-4-31b", 30.7, 30.7}};
+      {"gemma-4-26b-a4b", 25.2, 3.8},    {"gemma-4-31b", 30.7, 30.7},    {"kimi-linear-48b-a3b", 49.1, 3.0}};
   for (const auto& [shape, billions, active_billions] : models) {
     SCOPED_TRACE(shape);
     const StepCosts costs = step_costs(shape_model(shape));

@@ -48,6 +48,15 @@ constexpr const char* kNemotron3Nano = R"({
   "moe_shared_expert_intermediate_size": 3712, "routed_scaling_factor": 2.5, "layer_norm_epsilon": 1e-5,
   "max_position_embeddings": 262144})";
 
+constexpr const char* kKimiLinear = R"({"kv_lora_rank": 512, "q_lora_rank": null, "qk_nope_head_dim": 128,
+  "qk_rope_head_dim": 64, "v_head_dim": 128, "num_experts": 256, "num_experts_per_token": 8,
+  "num_shared_experts": 1, "moe_intermediate_size": 1024, "first_k_dense_replace": 1,
+  "routed_scaling_factor": 2.446, "num_expert_group": 1, "topk_group": 1, "moe_renormalize": true,
+  "moe_router_activation_func": "sigmoid", "mla_use_nope": true, "max_position_embeddings": 1048576,
+  "linear_attn_config": {"full_attn_layers": [4, 8, 12, 16, 20, 24, 27],
+    "kda_layers": [1, 2, 3, 5, 6, 7, 9, 10, 11, 13, 14, 15, 17, 18, 19, 21, 22, 23, 25, 26],
+    "head_dim": 128, "num_heads": 32, "short_conv_kernel_size": 4}})";
+
 constexpr const char* kGemma4E4b = R"({"num_kv_shared_layers": 18, "sliding_window": 512,
   "final_logit_softcapping": 30.0})";
 constexpr const char* kGemma4Moe = R"({"attention_k_eq_v": true, "num_global_key_value_heads": 2,
@@ -78,6 +87,8 @@ const std::map<std::string, Shape>& shapes() {
       {"qwen3.5-35b-a3b", {"Qwen3_5MoeForCausalLM", 40, 2048, 512, 248320, 16, 2, 256, false, kQwen35Moe}},
       {"nemotron-3-nano",
        {"NemotronHForCausalLM", 52, 2688, 1856, 131072, 32, 2, 128, false, kNemotron3Nano}},
+      {"kimi-linear-48b-a3b",
+       {"KimiLinearForCausalLM", 27, 2304, 9216, 163840, 32, 32, 72, false, kKimiLinear}},
       {"gemma-4-e2b", {"Gemma4ForCausalLM", 35, 1536, 6144, 262144, 8, 1, 256, true, gemma4_e2b()}},
       {"gemma-4-e4b", {"Gemma4ForCausalLM", 42, 2560, 10240, 262144, 8, 2, 256, true, kGemma4E4b}},
       {"gemma-4-26b-a4b", {"Gemma4ForCausalLM", 30, 2816, 2112, 262144, 16, 8, 256, true, kGemma4Moe}},
@@ -92,13 +103,16 @@ const std::map<std::string, Shape>& shapes() {
 
 }  // namespace
 
+std::string shape_names() {
+  std::string names;
+  for (const auto& [name, values] : shapes()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
 ModelSpec shape_model(const std::string& shape) {
   const auto found = shapes().find(shape);
-  if (found == shapes().end()) {
-    std::string names;
-    for (const auto& [name, values] : shapes()) names += (names.empty() ? "" : ", ") + name;
-    fail(ErrorCode::kInvalidArgument, "--shape ", shape, ": expected one of ", names);
-  }
+  if (found == shapes().end())
+    fail(ErrorCode::kInvalidArgument, "--shape ", shape, ": expected one of ", shape_names());
   const Shape& s = found->second;
   nlohmann::json config = {{"architectures", {s.architecture}},
                            {"num_hidden_layers", s.layers},

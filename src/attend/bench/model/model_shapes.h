@@ -7,10 +7,12 @@
 
 namespace attend::bench {
 
-// Returns a well-known shape: "llama-3.1-8b", "llama-3.2-1b", "qwen3-0.6b", "qwen3-30b-a3b", "gpt-oss-20b"
-// (experts in mxfp4), "qwen3-next-80b-a3b", "qwen3.5-35b-a3b", "nemotron-3-nano", "deepseek-v2-lite",
-// "deepseek-v3". Routers spread tokens evenly (RouterRule::spread), since random weights would not. Throws
-// Error(kInvalidArgument) with the list of shapes.
+// Returns a well-known shape, such as "llama-3.1-8b" or "gpt-oss-20b" (experts in mxfp4). Routers spread
+// tokens evenly (RouterRule::spread), since random weights would not. Throws Error(kInvalidArgument) with the
+// list of shapes.
 ModelSpec shape_model(const std::string& shape);
+
+// Returns the names of all shapes, separated by commas.
+std::string shape_names();
 
 }  // namespace attend::bench

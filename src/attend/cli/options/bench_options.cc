@@ -10,11 +10,8 @@ namespace attend::cli {
 
 void add_model_choice(CLI::App& app, ModelChoice& choice) {
   set_group(app, "Random weights");
-  add_text(
-      app, "--shape", choice.shape,
-      "model to use instead of --model-path, with random weights: llama-3.1-8b, llama-3.2-1b, qwen3-0.6b, "
-      "qwen3-30b-a3b, gpt-oss-20b, qwen3-next-80b-a3b, qwen3.5-35b-a3b, nemotron-3-nano, deepseek-v2-lite, "
-      "deepseek-v3");
+  add_text(app, "--shape", choice.shape,
+           "model to use instead of --model-path, with random weights: " + bench::shape_names());
   add_text(
       app, "--weight-format", choice.weight_format,
       "weight format of linear layers, with random weights: fp8, fp8-block, int8, int4, int4-g32 or mxfp4");
