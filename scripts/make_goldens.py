@@ -67,12 +67,14 @@ def random_weight(name, shape, config, generator):
     if name.endswith("dt_bias"):
         return torch.empty(shape).uniform_(-7.0, -2.3, generator=generator).exp().expm1().log()
     if name.endswith(("e_score_correction_bias", "expert_bias")):
-        return 0.2 * noise
+        # Scores of a softmax are small.
+        return (0.05 if config.model_type == "ernie4_5_moe" else 0.2) * noise
     if name.endswith("bias"):
         return 0.5 * noise
-    # Norm weights minus 1, except those of gated norms.
-    stored_one = 0.0 if zero_centered and not name.endswith("linear_attn.norm.weight") else 1.0
-    if name.endswith(("q_norm.weight", "k_norm.weight", "q_layernorm.weight", "k_layernorm.weight")):
+    # Norm weights minus 1, except those of gated norms and of the final norm of MuseGlimmer.
+    plain = name.endswith(("linear_attn.norm.weight", "language_model.norm.weight"))
+    stored_one = 0.0 if zero_centered and not plain else 1.0
+    if name.endswith(Q_AND_K_NORMS) or "_layernorm.norms." in name:
         return stored_one + 0.4 + 0.3 * noise
     if name.endswith(("norm.weight", "norm_f.weight", "ln_1.weight", "ln_2.weight", "ln_f.weight")):
         return stored_one + 0.3 * noise
@@ -83,11 +85,20 @@ def random_weight(name, shape, config, generator):
     # Same magnitude as the scores.
     if name.endswith("sinks"):
         return 2.0 * noise
-    sharp = ("q_proj.weight", "q_b_proj.weight", "k_proj.weight", ".gate.weight", "router.weight")
+    sharp = (
+        *("q_proj.weight", "q_b_proj.weight", "k_proj.weight"),
+        *(".gate.weight", "router.weight", ".wg.weight"),
+    )
     gain = 1.5 if name.endswith(sharp) else 1.0
     # Experts that share a tensor have their input features first.
     in_features = shape[-2] if len(shape) == 3 and config.model_type in FUSED_EXPERTS else shape[-1]
     return gain * noise / math.sqrt(in_features)
+
+
+Q_AND_K_NORMS = tuple(
+    f"{name}.weight"
+    for name in ("q_norm", "k_norm", "q_layernorm", "k_layernorm", "query_layernorm", "key_layernorm")
+)
 
 
 def random_gemma4_weight(name, shape, noise):
@@ -107,9 +118,11 @@ def random_gemma4_weight(name, shape, noise):
 # Ends of names of tables by token or position.
 EMBEDDINGS = tuple(f"{name}.weight" for name in ("embed_tokens", "embeddings", "wte", "wpe", "embed_in", "embed_positions"))
 # Begins of model types that store norm weights minus 1, like Gemma.
-ZERO_CENTERED = ("qwen3_next", "qwen3_5")
+ZERO_CENTERED = ("qwen3_next", "qwen3_5", "muse_glimmer")
 # Ends of names of parameters that are float32 in files of any dtype.
-IN_FLOAT32 = ("A_log", "dt_bias")
+IN_FLOAT32 = ("A_log", "dt_bias", "e_score_correction_bias")
+# Ends of names of constants in files.
+CONSTANTS = {"act_fn.beta": 0.5, "act_fn.eps": -1e-6}
 
 
 def stored_name(name, prefixes):
@@ -125,42 +138,67 @@ FUSED_EXPERTS = ("gpt_oss", "llama4_text")
 # The same, but with input features first in the file and output features first in memory.
 TRANSPOSED_EXPERTS = ("qwen3_vl_moe",)
 # All experts in one tensor, output features first, in the file as in memory.
-STACKED_EXPERTS = ("qwen3_5_moe",)
+STACKED_EXPERTS = ("qwen3_5_moe", "mistral4")
 # Names in files of the modules that transformers stores as mlp.gate and, for all experts in one tensor, as
 # mlp.experts.gate_up_proj and mlp.experts.down_proj.
 QWEN_NAMES = ("mlp.", "mlp.experts", ("gate_proj", "up_proj", "down_proj"))
 LFM2_NAMES = ("feed_forward.", "feed_forward.experts", ("w1", "w3", "w2"))
 MIXTRAL_NAMES = ("block_sparse_moe.", "block_sparse_moe.experts", ("w1", "w3", "w2"))
 EXPERT_NAMES = {
+    "cohere2_moe": QWEN_NAMES,
     "deepseek_v2": QWEN_NAMES,
     "deepseek_v3": QWEN_NAMES,
     "dots1": QWEN_NAMES,
+    "ernie4_5_moe": QWEN_NAMES,
+    "exaone_moe": QWEN_NAMES,
     "glm4_moe": QWEN_NAMES,
     "glm4_moe_lite": QWEN_NAMES,
+    "hunyuan_v1_moe": QWEN_NAMES,
+    "hy_v3": QWEN_NAMES,
+    "kimi_k25": QWEN_NAMES,
     "kimi_linear": MIXTRAL_NAMES,
+    "laguna": QWEN_NAMES,
     "lfm2_moe": LFM2_NAMES,
+    "mimo_v2_flash": QWEN_NAMES,
     "minimax_m2": MIXTRAL_NAMES,
     "mixtral": MIXTRAL_NAMES,
     "olmoe": QWEN_NAMES,
+    "phimoe": MIXTRAL_NAMES,
+    "qwen2_moe": QWEN_NAMES,
     "qwen3_moe": QWEN_NAMES,
     "qwen3_next": QWEN_NAMES,
 }
+MLP_WEIGHTS = ("gate_proj.weight", "up_proj.weight", "down_proj.weight")
+GRANITE_NAMES = {
+    "experts.gate_up_proj": "input_linear.weight",
+    "experts.down_proj": "output_linear.weight",
+    "router.weight": "router.layer.weight",
+}
 # Ends of names in transformers' memory, and those in files.
 RENAMED = {
-    "granitemoehybrid": {
-        "experts.gate_up_proj": "input_linear.weight",
-        "experts.down_proj": "output_linear.weight",
-        "router.weight": "router.layer.weight",
+    "ernie4_5_moe": {
+        "gate.moe_statics.e_score_correction_bias": "moe_statics.e_score_correction_bias"
     },
+    "exaone_moe": {"gate.e_score_correction_bias": "e_score_correction_bias"},
+    "granitemoe": GRANITE_NAMES,
+    "granitemoehybrid": GRANITE_NAMES,
+    "granitemoeshared": GRANITE_NAMES,
+    "hy_v3": {
+        "mlp.gate.weight": "mlp.router.gate.weight",
+        "mlp.e_score_correction_bias": "mlp.expert_bias",
+        **{f"shared_experts.{part}": f"shared_mlp.{part}" for part in MLP_WEIGHTS},
+    },
+    "laguna": {
+        "gate.e_score_correction_bias": "experts.e_score_correction_bias",
+        **{f"shared_experts.{part}": f"shared_expert.{part}" for part in MLP_WEIGHTS},
+    },
+    "mimo_v2_flash": {"self_attn.sinks": "self_attn.attention_sink_bias"},
+    "phimoe": {"mlp.router.weight": "block_sparse_moe.gate.weight"},
     "kimi_linear": {
         f"{module}.{part}": f"{file}.{part}"
         for module, file, parts in (
             ("self_attn.forget_gate", "self_attn", ("A_log", "dt_bias", "f_a_proj.weight", "f_b_proj.weight")),
-            (
-                "mlp.shared_experts",
-                "block_sparse_moe.shared_experts",
-                ("gate_proj.weight", "up_proj.weight", "down_proj.weight"),
-            ),
+            ("mlp.shared_experts", "block_sparse_moe.shared_experts", MLP_WEIGHTS),
         )
         for part in parts
     },
@@ -192,20 +230,27 @@ def olmo_hybrid_name(name, config):
 def has_experts(config):
     if config.model_type == "nemotron_h":
         return "moe" in config.layers_block_type
-    if config.model_type == "granitemoehybrid":
+    if config.model_type.startswith("granitemoe"):
         return config.num_local_experts > 0
     if config.model_type.startswith("gemma4"):
         return getattr(config.get_text_config(), "enable_moe_block", False)
     return config.model_type in (*EXPERT_NAMES, *FUSED_EXPERTS, *TRANSPOSED_EXPERTS, *STACKED_EXPERTS)
 
 
+def renamed_tensor(name, config):
+    """Returns the name according to RENAMED."""
+    for memory, file in RENAMED.get(config.model_type, {}).items():
+        if name.endswith(memory):
+            return name.removesuffix(memory) + file
+    return name
+
+
 def published_tensors(name, weight, config):
     """Returns the tensors of the file by name, with separate tensors per expert."""
     if config.model_type in TRANSPOSED_EXPERTS and ".mlp.experts." in name:
         return {name: weight.transpose(1, 2).contiguous()}
-    for memory, file in RENAMED.get(config.model_type, {}).items():
-        if name.endswith(memory):
-            return {name.removesuffix(memory) + file: weight}
+    if (renamed := renamed_tensor(name, config)) != name:
+        return {renamed: weight}
     if config.model_type in SPLIT_CONVOLUTIONS and name.endswith(".conv1d.weight"):
         layer = name.removesuffix("conv1d.weight")
         parts = zip("qkv", weight.split(SPLIT_CONVOLUTIONS[config.model_type](config)))
@@ -257,7 +302,11 @@ def make_weights(config_json, dtype, seed, prefixes, extra):
         if name.endswith(("e_score_correction_bias", "expert_bias")):
             correction = random_weight(name, tuple(buffer.shape), config, generator)
             mlp, *_ = EXPERT_NAMES.get(config.model_type, ("mlp.",))
-            weights[stored_name(name.replace("mlp.", mlp, 1), prefixes)] = correction
+            stored = renamed_tensor(name, config).replace("mlp.", mlp, 1)
+            weights[stored_name(stored, prefixes)] = correction
+        for ending, value in CONSTANTS.items():
+            if name.endswith(ending):
+                weights[stored_name(name, prefixes)] = torch.tensor(value, dtype=dtype)
     for name, shape in extra.items():
         weights[name] = random_weight(name, shape, config, generator).to(dtype)
     return weights
@@ -371,13 +420,15 @@ def write_rounding(folder, truth, largest=False):
 
 # Index of the logits among a router's outputs, if not 0.
 ROUTER_LOGITS = {"Llama4Router": 1}
-ROUTERS = ("topkrouter", "llama4router", "gemma4textrouter")
+ROUTERS = ("topkrouter", "llama4router", "gemma4textrouter", "hunyuanmoev1gate")
 
 
 def selection_gap(router, bias, logits, top_k):
     """Returns the gap between the last selected and the first unselected choice, among groups of experts and among the
     experts of the selected groups, relative to the largest compared value."""
     ranks = logits if bias is None else logits.sigmoid() + bias
+    if hasattr(router, "moe_statics"):
+        ranks = router.moe_statics(logits.softmax(-1))
     lead = torch.full(ranks.shape[:-1], math.inf)
     num_groups = getattr(router, "num_group", None) or 1
     if num_groups > 1:
@@ -416,9 +467,10 @@ def min_router_gap(model, ids):
     gaps = []
     text = model.config.get_text_config()
     top_k = getattr(text, "num_experts_per_tok", None) or text.top_k_experts
-    for router, bias, layer in logits:
+    top_k = top_k if isinstance(top_k, list) else [top_k] * len(logits)
+    for (router, bias, layer), top_k_here in zip(logits, top_k, strict=True):
         layer = layer.view(*ids.shape, -1)
-        gaps.append(selection_gap(router, bias, layer, top_k)[:, -1])
+        gaps.append(selection_gap(router, bias, layer, top_k_here)[:, -1])
     return torch.stack(gaps).amin(0)
 
 
@@ -448,6 +500,9 @@ def make_prompt(folder, vocab_size, length, generator):
         prompt = draw_prompt(folder, vocab_size, length, generator)
         greedy, margin = next_tokens(load(folder, torch.float32), prompt)
         if margin < MIN_MARGIN or EOS in greedy or len(set(greedy)) < MIN_DISTINCT:
+            continue
+        # Placeholders of images, which are no text.
+        if max(greedy) >= vocab_size:
             continue
         if recomputed_greedy(folder, prompt, greedy) != greedy:
             continue

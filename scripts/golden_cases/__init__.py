@@ -4,7 +4,17 @@ Each case covers something that no other case covers: a head dimension, a GQA ra
 weight format. make_goldens.py writes them. Their order determines their seeds, so a new case is the last one.
 """
 
-from golden_cases import dense, experts, gemma4, layer_norm, quantized, quantized_experts, recurrent, variants
+from golden_cases import (
+    dense,
+    experts,
+    gemma4,
+    layer_norm,
+    mixtures,
+    quantized,
+    quantized_experts,
+    recurrent,
+    variants,
+)
 
 CASES = (
     dense.CASES
@@ -15,4 +25,5 @@ CASES = (
     | recurrent.CASES
     | gemma4.CASES
     | layer_norm.CASES
+    | mixtures.CASES
 )

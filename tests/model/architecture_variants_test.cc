@@ -131,8 +131,12 @@ TEST(ReadMistral3, ReadsTheNamedTextModel) {
   const ModelSpec ministral =
       read_text(std::string(R"({"model_type": "ministral3", "rope_parameters": )") + kMinistralRope + "}");
   EXPECT_FLOAT_EQ(attention(ministral).temperature.slope, 0.1f);
-  expect_rejected({{"text_config", R"({"model_type": "mistral4"})"}}, ErrorCode::kUnsupported,
-                  {"model_type", "mistral4", "ministral3"}, "Mistral3ForConditionalGeneration");
+  const ModelSpec latent = read_text(R"({"model_type": "mistral4", "kv_lora_rank": 256, "rope_parameters":
+      {"rope_type": "yarn", "factor": 16, "original_max_position_embeddings": 16,
+       "llama_4_scaling_beta": 0.1}})");
+  EXPECT_EQ(std::get<MlaSpec>(latent.layers[0].mixer).temperature.slope, 0.1f);
+  expect_rejected({{"text_config", R"({"model_type": "mistral5"})"}}, ErrorCode::kUnsupported,
+                  {"model_type", "mistral5", "ministral3", "mistral4"}, "Mistral3ForConditionalGeneration");
 }
 
 TEST(ReadQwenVl, FindsDecoderFieldsNestedOrFlat) {
@@ -152,13 +156,13 @@ TEST(ReadQwenVl, FindsDecoderFieldsNestedOrFlat) {
   expect_rejected({}, ErrorCode::kCorruptFile, {"text_config"}, "Qwen3VLForConditionalGeneration");
 }
 
-TEST(ReadOlmoe, RejectsClipQkv) {
+TEST(ReadOlmoe, ClipsAfterTheNorms) {
   const Fields fields = {{"num_experts", "8"}, {"num_experts_per_tok", "2"}};
   const ModelSpec spec = read("OlmoeForCausalLM", with(fields, {{"clip_qkv", "null"}}));
   EXPECT_EQ(experts_of(spec, 0).rule.weights, kernels::RouterWeights::kAllExperts);
   EXPECT_EQ(attention(spec).qk_norm, QkNormSpan::kToken);
-  expect_rejected(with(fields, {{"clip_qkv", "8.0"}}), ErrorCode::kUnsupported, {"clip_qkv"},
-                  "OlmoeForCausalLM");
+  EXPECT_EQ(attention(spec).qkv_clip, 0.0f);
+  EXPECT_EQ(attention(read("OlmoeForCausalLM", with(fields, {{"clip_qkv", "8.0"}}))).qkv_clip, 8.0f);
 }
 
 TEST(ReadMiniMaxM2, RotatesRotaryDimDimensions) {

@@ -135,7 +135,7 @@ TEST(ReadDraft, ReadsALayerWithFullAttentionOfAHybridTarget) {
   const ModelSpec spec = read_draft("Qwen3NextForCausalLM", {{"num_hidden_layers", "6"}});
   EXPECT_EQ(spec.architecture, "Qwen3NextForCausalLMMTP");
   EXPECT_EQ(spec.num_layers(), 1);
-  EXPECT_TRUE(attention(spec).output_gate);
+  EXPECT_EQ(attention(spec).output_gate, OutputGate::kAfterQ);
   EXPECT_EQ(spec.draft->first_layer, 0);
   EXPECT_TRUE(spec.zero_centered_norms);
 }

@@ -360,7 +360,27 @@ constexpr const char* kVariantCases[] = {"gemma-first",
                                          "starcoder2-window",
                                          "nemotron-relu2",
                                          "olmo-clip",
-                                         "arcee-relu2"};
+                                         "arcee-relu2",
+                                         "qwen2-moe-shared",
+                                         "granite-moe",
+                                         "granite-moe-shared",
+                                         "ernie4-5-moe",
+                                         "hunyuan-dense",
+                                         "hunyuan-moe",
+                                         "hy-v3",
+                                         "exaone-moe",
+                                         "cohere2-moe-average",
+                                         "cohere2-moe-sigmoid",
+                                         "phimoe-sparsemixer",
+                                         "laguna-head-gates",
+                                         "laguna-feature-gates",
+                                         "apertus-xielu",
+                                         "olmoe-clip",
+                                         "falcon-two-norms",
+                                         "stablelm-qk-norms",
+                                         "cohere-qk-norms",
+                                         "qwen3-head-dim-20",
+                                         "muse-glimmer-gates"};
 // Layers with recurrent states.
 constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-some-dense",
                                            "qwen3-5-nested",       "qwen3-5-text-tied",
@@ -378,6 +398,7 @@ constexpr const char* kGemma4Cases[] = {"gemma4-shared-kv",        "gemma4-exper
 // Multi-head latent attention. Prompts are expanded, except in deterministic mode, in which all steps are
 // absorbed. The reference backend runs in a separate instance since it is slow with 576 numbers per key.
 constexpr ModelPlacement kEitherForm[] = {kOnCpu, kDeterministic};
+constexpr const char* kSmallLatentCases[] = {"kimi-k25-text", "mistral4-temperature", "minicpm3-scales"};
 constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3",
                                      "glm4-moe-lite"};
 
@@ -486,6 +507,26 @@ INSTANTIATE_TEST_SUITE_P(MlaOnReference, Goldens,
 INSTANTIATE_TEST_SUITE_P(Mla, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kMlaCases),
                                           testing::Values(1, 16, 64), testing::ValuesIn(kEitherForm)),
+                         name_of);
+// Latent rows that are smaller than those of DeepSeek.
+INSTANTIATE_TEST_SUITE_P(MlaSmallRows, Goldens,
+                         testing::Combine(testing::Values("torch_native", "cpu", "triton"),
+                                          testing::ValuesIn(kSmallLatentCases), testing::Values(16),
+                                          testing::ValuesIn(kEitherForm)),
+                         name_of);
+// Heads of v that are smaller than those of k.
+INSTANTIATE_TEST_SUITE_P(UnequalHeads, Goldens,
+                         testing::Combine(testing::Values("torch_native", "cpu", "triton", "fa3"),
+                                          testing::Values("mimo-v2-flash"), testing::Values(1, 16),
+                                          testing::Values(kOnCpu, kDeterministic)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(MlaSmallRowsOnGpu, Goldens,
+                         testing::Combine(testing::Values("triton"), testing::ValuesIn(kSmallLatentCases),
+                                          testing::Values(16), testing::ValuesIn(kOnGpu)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(UnequalHeadsOnGpu, Goldens,
+                         testing::Combine(testing::Values("triton", "fa3"), testing::Values("mimo-v2-flash"),
+                                          testing::Values(1, 64), testing::ValuesIn(kOnGpu)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(MlaByIndex, Goldens,
                          testing::Combine(testing::Values("triton", "flashinfer", "fa3"),

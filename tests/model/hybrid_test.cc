@@ -46,7 +46,7 @@ TEST(ReadQwen3Next, UsesTransformersDefaultsForAbsentFields) {
   const AttentionSpec& full = attention(spec, 3);
   EXPECT_EQ(full.num_kv_heads, 2);
   EXPECT_EQ(full.head_dim, 256);
-  EXPECT_TRUE(full.output_gate);
+  EXPECT_EQ(full.output_gate, OutputGate::kAfterQ);
   EXPECT_EQ(full.qk_norm, QkNormSpan::kHead);
   EXPECT_EQ(spec.ropes.at(0).rotary_dim, 64);
   EXPECT_TRUE(spec.zero_centered_norms);

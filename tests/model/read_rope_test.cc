@@ -171,16 +171,20 @@ TEST(ReadRope, RejectsAFactorBelowOne) {
       ErrorCode::kCorruptFile, {"rope_scaling.factor 0.5", "from 1 to 1048576"});
 }
 
+// transformers warns.
+TEST(ReadRope, AcceptsAnOriginalLengthAboveThePositions) {
+  const ModelSpec spec =
+      llama({{"rope_scaling", R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 512})"}});
+  EXPECT_EQ(spec.ropes[0].original_max_position_embeddings, 512);
+  EXPECT_EQ(spec.max_context_len(), 2048);
+}
+
 TEST(ReadRope, RejectsIncompleteOrContradictoryYarn) {
   expect_rejected({{"rope_scaling", R"({"type": "yarn"})"}}, ErrorCode::kCorruptFile,
                   {"rope_scaling.factor is missing"});
   // Without a smaller original length, a null factor cannot be derived.
   expect_rejected({{"rope_scaling", R"({"type": "yarn", "factor": null})"}}, ErrorCode::kCorruptFile,
                   {"rope_scaling.factor is missing"});
-  expect_rejected(
-      {{"rope_scaling", R"({"type": "yarn", "factor": 4, "original_max_position_embeddings": 512})"}},
-      ErrorCode::kCorruptFile,
-      {"rope_scaling.original_max_position_embeddings 512", "at most max_position_embeddings 256"});
   for (const char* betas : {R"("beta_fast": 1)", R"("beta_slow": 32)", R"("beta_fast": 2, "beta_slow": 3)"})
     expect_rejected({{"rope_scaling", R"({"type": "yarn", "factor": 4, )" + std::string(betas) + "}"}},
                     ErrorCode::kCorruptFile, {"rope_scaling.beta_fast", "more than beta_slow"});

@@ -75,8 +75,10 @@ void relu(const TensorView&, Stream&) { reject("relu"); }
 void relu2(const TensorView&, Stream&) { reject("relu2"); }
 void silu(const TensorView&, Stream&) { reject("silu"); }
 void clamp(const TensorView&, float, Stream&) { reject("clamp"); }
-void sigmoid_mul(const TensorView&, const TensorView&, Stream&) { reject("sigmoid_mul"); }
-void scale_by_sigmoid(const TensorView&, const TensorView&, Stream&) { reject("scale_by_sigmoid"); }
+void gate_mul(const TensorView&, const TensorView&, GateFunction, Stream&) { reject("gate_mul"); }
+void scale_by_gate(const TensorView&, const TensorView&, GateFunction, Stream&) { reject("scale_by_gate"); }
+void copy_heads(const TensorView&, const TensorView&, Stream&) { reject("copy_heads"); }
+void xielu(const TensorView&, const XieluAlphas&, Stream&) { reject("xielu"); }
 void multiply(const TensorView&, const TensorView&, Stream&) { reject("multiply"); }
 void scale(const TensorView&, float, Stream&) { reject("scale"); }
 void scale(const TensorView&, const TensorView&, Stream&) { reject("scale"); }

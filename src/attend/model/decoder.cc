@@ -60,9 +60,12 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
     modules_[i]->add_slots(layer);
   }
   // The head is linear, so the final norm's weights are scaled instead of the logits.
+  StoredForm final_form = form;
+  final_form.zero_centered_norms &= !spec_.plain_final_norm;
   if (spec_.final_norm)
-    top.norm(draft_weight_name(names_.final_norm, spec_, names_), spec_.hidden_size, final_norm_,
-             spec_.final_logit_scale);
+    SlotWriter("", slots, final_form)
+        .norm(draft_weight_name(names_.final_norm, spec_, names_), spec_.hidden_size, final_norm_,
+              spec_.final_logit_scale);
   if (has_lm_head_)
     top.matrix(names_.lm_head, spec_.head_size(), spec_.hidden_size, WeightUse::kHead, head_.weight);
   if (spec_.head_bias) top.bias(names_.lm_head, spec_.head_size(), head_.bias);
@@ -193,6 +196,7 @@ void DecoderModel::prepare(const BatchLimits& limits) {
   for (const RopeConfig& rope : spec_.ropes)
     ropes_.emplace_back(rope, num_positions(limits), limits.max_tokens, device);
   rope_rows_.resize(ropes_.size());
+  if (spec_.embedding_norm) zero_weight_ = Tensor::zeros({spec_.hidden_size}, DType::kF32, device);
   if (spec_.learned_positions) zero_types_ = Tensor::zeros({limits.max_tokens}, DType::kI32, device);
 }
 
@@ -228,6 +232,9 @@ void DecoderModel::embed(const ModelInput& input, View<const int32_t> positions,
                          Stream& stream) const {
   kernels::embed({.ids = input.token_ids, .table = embedding_, .scale = spec_.embedding_scale, .out = out},
                  context(stream));
+  // A zero weight and an offset of 1 are a norm without weights.
+  if (spec_.embedding_norm)
+    kernels::rms_norm(out, zero_weight_.view(), spec_.norm_eps, out, stream, /*weight_offset=*/1.0f);
   if (!spec_.learned_positions) return;
   const LearnedPositions& learned = *spec_.learned_positions;
   kernels::add_embedding(positions, positions_.data.slice(0, learned.first_row, learned.num_rows), out,

@@ -105,6 +105,7 @@ class DecoderModel : public LoadableModel {
   std::vector<RopeTable> ropes_;
   std::vector<RopeRows> rope_rows_;  // rows of the step, one entry per rope set
   Tensor zero_types_;                // int32 [max_tokens] of zeros on the device, for learned positions
+  Tensor zero_weight_;               // f32 [hidden_size] of zeros on the device, for a norm of embeddings
 };
 
 }  // namespace attend

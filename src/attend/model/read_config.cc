@@ -51,7 +51,7 @@ kernels::PlainActivation read_plain_activation(const JsonNode& json, const Confi
       {"gelu", PlainActivation::kGelu},          {"gelu_new", PlainActivation::kGeluTanh},
       {"gelu_fast", PlainActivation::kGeluTanh}, {"gelu_pytorch_tanh", PlainActivation::kGeluTanh},
       {"relu", PlainActivation::kRelu},          {"relu2", PlainActivation::kRelu2},
-      {"silu", PlainActivation::kSilu}};
+      {"silu", PlainActivation::kSilu},          {"xielu", PlainActivation::kXielu}};
   const char* const key = defaults.keys.activation;
   const std::string name = json.find_string(key).value_or(std::string(defaults.activation));
   std::string known;
@@ -180,8 +180,12 @@ void read_dense_layers(const JsonNode& json, const ConfigDefaults& defaults, Mod
   set_rope(json, defaults, spec);
 }
 
-void read_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+void make_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
   make_layers(json, defaults, read_plain_mlp(json, defaults, spec.hidden_size), spec);
+}
+
+void read_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  make_plain_layers(json, defaults, spec);
   set_rope(json, defaults, spec);
 }
 

@@ -183,22 +183,29 @@ TEST_F(PlainActivations, MatchFloat64) {
   });
 }
 
-using SigmoidMul = NeedsTarget;
+double gate_of(double x, GateFunction function) {
+  return function == GateFunction::kSigmoid ? sigmoid(x) : std::log1p(std::exp(x));
+}
+constexpr GateFunction kGateFunctions[] = {GateFunction::kSigmoid, GateFunction::kSoftplus};
+
+using GateMul = NeedsTarget;
 // Gates are between the heads of a wider row, as those of an attention's output.
-TEST_F(SigmoidMul, MultipliesEachHeadByItsGates) {
+TEST_F(GateMul, MultipliesEachHeadByItsGates) {
   for_all_rows([](const auto& target, DType dtype, int64_t dim) {
-    const TestTensor heads = TestTensor::random({2, 3 * 2 * dim}, dtype, 1, 6.0f);
-    const TestTensor x = TestTensor::random({2, 3, dim}, dtype, 2, 2.0f);
-    std::vector<double> expected = x.values();
-    for (int64_t i = 0; i < x.size(); ++i)
-      expected[static_cast<size_t>(i)] *= sigmoid(heads.at((2 * (i / dim) + 1) * dim + i % dim));
-    target.sigmoid_mul(heads.view().split(1, 2 * dim).slice(2, dim, 2 * dim), x);
-    expect_near(x, expected, dtype);
+    for (const GateFunction function : kGateFunctions) {
+      const TestTensor heads = TestTensor::random({2, 3 * 2 * dim}, dtype, 1, 6.0f);
+      const TestTensor x = TestTensor::random({2, 3, dim}, dtype, 2, 2.0f);
+      std::vector<double> expected = x.values();
+      for (int64_t i = 0; i < x.size(); ++i)
+        expected[static_cast<size_t>(i)] *= gate_of(heads.at((2 * (i / dim) + 1) * dim + i % dim), function);
+      target.gate_mul(heads.view().split(1, 2 * dim).slice(2, dim, 2 * dim), x, function);
+      expect_near(x, expected, dtype);
+    }
   });
 }
 
 // Enough rows that a CTA of a GPU has several, and a number that leaves the last CTA incomplete.
-TEST_F(SigmoidMul, MultipliesHeadsOfManyTokens) {
+TEST_F(GateMul, MultipliesHeadsOfManyTokens) {
   constexpr int64_t kTokens = 1403, kHeads = 3;
   for (const auto& target : targets())
     for (const int64_t dim : {64, 40}) {
@@ -209,21 +216,72 @@ TEST_F(SigmoidMul, MultipliesHeadsOfManyTokens) {
       std::vector<double> expected = x.values();
       for (int64_t i = 0; i < x.size(); ++i)
         expected[static_cast<size_t>(i)] *= sigmoid(heads.at((2 * (i / dim) + 1) * dim + i % dim));
-      target->sigmoid_mul(heads.view().split(1, 2 * dim).slice(2, dim, 2 * dim), x);
+      target->gate_mul(heads.view().split(1, 2 * dim).slice(2, dim, 2 * dim), x, GateFunction::kSigmoid);
       expect_near(x, expected, dtype);
     }
 }
 
-using ScaleBySigmoid = NeedsTarget;
-TEST_F(ScaleBySigmoid, MultipliesARowByItsGate) {
+using ScaleByGate = NeedsTarget;
+TEST_F(ScaleByGate, MultipliesARowByItsGate) {
   for_all_rows([](const auto& target, DType dtype, int64_t dim) {
-    for (const DType gate_dtype : {DType::kF32, dtype}) {
-      const TestTensor gate = TestTensor::random({3, 1}, gate_dtype, 1, 6.0f);
-      const TestTensor x = TestTensor::random({3, dim}, dtype, 2, 2.0f);
-      std::vector<double> expected = x.values();
-      for (int64_t i = 0; i < x.size(); ++i) expected[static_cast<size_t>(i)] *= sigmoid(gate.at(i / dim));
-      target.scale_by_sigmoid(gate, x);
-      expect_near(x, expected, dtype);
+    for (const DType gate_dtype : {DType::kF32, dtype})
+      for (const GateFunction function : kGateFunctions) {
+        const TestTensor gate = TestTensor::random({3, 1}, gate_dtype, 1, 6.0f);
+        const TestTensor x = TestTensor::random({3, dim}, dtype, 2, 2.0f);
+        std::vector<double> expected = x.values();
+        for (int64_t i = 0; i < x.size(); ++i)
+          expected[static_cast<size_t>(i)] *= gate_of(gate.at(i / dim), function);
+        target.scale_by_gate(gate, x, function);
+        expect_near(x, expected, dtype);
+      }
+  });
+}
+
+// Gates follow the heads in a wider row.
+TEST_F(ScaleByGate, MultipliesHeadsByAGateEach) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor wide = TestTensor::random({2, 5 + 3}, dtype, 1, 6.0f);
+    const TestTensor x = TestTensor::random({2, 3, dim}, dtype, 2, 2.0f);
+    std::vector<double> expected = x.values();
+    for (int64_t i = 0; i < x.size(); ++i)
+      expected[static_cast<size_t>(i)] *=
+          gate_of(wide.at(i / (3 * dim) * 8 + 5 + i / dim % 3), GateFunction::kSoftplus);
+    target.scale_by_gate(wide.view().slice(1, 5, 8).split(1, 1), x, GateFunction::kSoftplus);
+    expect_near(x, expected, dtype);
+  });
+}
+
+using CopyHeads = NeedsTarget;
+TEST_F(CopyHeads, PadsWithZerosAndCuts) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor x = TestTensor::random({2, 3, dim}, dtype, 1, 2.0f);
+    const TestTensor wider = TestTensor::random({2, 3, dim + 5}, dtype, 2, 2.0f);
+    target.copy_heads(x, wider);
+    for (int64_t i = 0; i < wider.size(); ++i) {
+      const int64_t d = i % (dim + 5);
+      ASSERT_EQ(wider.at(i), d < dim ? x.at(i / (dim + 5) * dim + d) : 0.0) << i;
+    }
+    const TestTensor cut = TestTensor::random({2, 3, dim}, dtype, 3, 2.0f);
+    target.copy_heads(wider, cut);
+    EXPECT_EQ(cut.values(), x.values());
+  });
+}
+
+using Xielu = NeedsTarget;
+TEST_F(Xielu, IsQuadraticAboveZeroAndExponentialBelow) {
+  for_all_rows([](const auto& target, DType dtype, int64_t dim) {
+    const TestTensor alphas = TestTensor::random({2}, DType::kF32, 3, 2.0f);
+    const double a = std::log1p(std::exp(alphas.at(0))), b = 0.5 + std::log1p(std::exp(alphas.at(1)));
+    const TestTensor x = TestTensor::random({3, dim}, dtype, 2, 4.0f);
+    std::vector<double> expected = x.values();
+    for (double& value : expected)
+      value =
+          (value > 0.0 ? a * value * value : (std::expm1(std::min(value, -1e-6)) - value) * b) + 0.5 * value;
+    target.xielu(x, alphas);
+    // e^x - 1 - x loses bits near 0.
+    for (int64_t i = 0; i < x.size(); ++i) {
+      const double value = expected[static_cast<size_t>(i)];
+      ASSERT_NEAR(x.at(i), value, rounding_of(dtype) * std::max(0.2, std::abs(value))) << "element " << i;
     }
   });
 }

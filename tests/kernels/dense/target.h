@@ -10,6 +10,7 @@
 #include <string>
 
 #include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/kernels/sampling/sampling.h"
 
@@ -47,8 +48,13 @@ class Target {
   virtual void relu2(const TensorView& x) const = 0;
   virtual void silu(const TensorView& x) const = 0;
   virtual void clamp(const TensorView& x, float limit) const = 0;
-  virtual void sigmoid_mul(const TensorView& gate, const TensorView& x) const = 0;
-  virtual void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const = 0;
+  virtual void gate_mul(const TensorView& gate, const TensorView& x,
+                        kernels::GateFunction function) const = 0;
+  virtual void scale_by_gate(const TensorView& gate, const TensorView& x,
+                             kernels::GateFunction function) const = 0;
+  virtual void copy_heads(const TensorView& x, const TensorView& out) const = 0;
+  // alphas: f32 [2], positive and negative.
+  virtual void xielu(const TensorView& x, const TensorView& alphas) const = 0;
   virtual void multiply(const TensorView& factor, const TensorView& x) const = 0;
   virtual void scale(const TensorView& x, float factor) const = 0;
   virtual void silu_mul(const TensorView& gate_up, const TensorView& out) const = 0;

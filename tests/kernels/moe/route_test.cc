@@ -32,7 +32,9 @@ struct Routed {
 
 void expect_as_reference(const testing_support::MoeDevice& device, const TestTensor& logits, int64_t top_k,
                          RouterRule rule = {}, const TensorView& correction = {}) {
-  for (const RouterWeights weights : {RouterWeights::kAllExperts, RouterWeights::kChosenExperts}) {
+  std::vector<RouterWeights> all{RouterWeights::kAllExperts, RouterWeights::kChosenExperts};
+  if (rule.weights == RouterWeights::kNearExperts) all = {rule.weights};
+  for (const RouterWeights weights : all) {
     const Routed got(logits.view().shape[0], top_k), expected(logits.view().shape[0], top_k);
     rule.weights = weights;
     device.route(got.args(logits, rule, correction));
@@ -108,6 +110,35 @@ TEST_P(RouteTest, SelectsExpertsOfTheBestGroups) {
     }
 }
 
+// ERNIE 4.5: the correction of a softmax changes the choice of experts, and not their weights.
+TEST_P(RouteTest, RanksByCorrectedSoftmax) {
+  for (const auto& [num_experts, top_k] :
+       {std::pair<int64_t, int64_t>{8, 2}, {64, 6}, {200, 10}, {512, 32}}) {
+    const TestTensor logits = TestTensor::random({40, num_experts}, DType::kF32, 7, 3.0f),
+                     correction = TestTensor::random({num_experts}, DType::kF32, 8, 0.1f);
+    expect_as_reference(GetParam(), logits, top_k, {.scale = 1.5f}, correction);
+    const Routed plain(40, top_k), corrected(40, top_k);
+    GetParam().route(plain.args(logits, {}));
+    GetParam().route(corrected.args(logits, {}, correction));
+    EXPECT_FALSE(std::ranges::equal(plain.experts.span<int32_t>(), corrected.experts.span<int32_t>()));
+  }
+}
+
+// Logits 4, 3 and -1: 3 is near 4 within 0.3, and -1 is near nothing.
+TEST_P(RouteTest, WeighsTwoExpertsByASoftmaxOverNearOnes) {
+  for (const int64_t num_experts : {2, 16, 70, 300})
+    for (const float near : {0.02f, 0.4f, 3.0f})
+      expect_as_reference(GetParam(), TestTensor::random({40, num_experts}, DType::kF32, 7, 3.0f), 2,
+                          {.weights = RouterWeights::kNearExperts, .near = near});
+  TestTensor logits({1, 3}, DType::kF32);
+  for (const auto& [i, logit] : {std::pair{0, 3.0f}, {1, -1.0f}, {2, 4.0f}}) logits.set(i, logit);
+  const Routed got(1, 2);
+  GetParam().route(got.args(logits, {.weights = RouterWeights::kNearExperts, .near = 0.3f}));
+  EXPECT_EQ(got.experts.span<int32_t>()[0], 2);
+  EXPECT_NEAR(got.weights.at(0), 1.0 / (1.0 + std::exp(-1.0)), 1e-6);
+  EXPECT_FLOAT_EQ(static_cast<float>(got.weights.at(1)), 1.0f) << "without the first one, 3 is by itself";
+}
+
 TEST_P(RouteTest, SpreadsTokensEvenlyOnRequest) {
   const TestTensor logits = TestTensor::random({300, 64}, DType::kF32, 9);
   expect_as_reference(GetParam(), logits, 6, {.spread = 3});
@@ -158,7 +189,10 @@ TEST(Route, RejectsGroupsThatDoNotDivideTheExpertsOrAreTooSmall) {
   EXPECT_EQ(error_text({.groups = {4, 1}}), "groups: 1 selected, with 3 experts each: a token selects 5");
   EXPECT_EQ(error_text({.scores = RouterScores::kSigmoid, .groups = {12, 6}}),
             "groups of one expert: sigmoid scores rank a group by its two best experts");
-  EXPECT_EQ(error_text({}, correction), "correction float32[12] on cpu: expected only with sigmoid scores");
+  EXPECT_EQ(error_text({.groups = {3, 2}}, correction),
+            "correction float32[12] on cpu: expected only with sigmoid scores or without groups");
+  EXPECT_EQ(error_text({.weights = RouterWeights::kNearExperts}),
+            "weights over near experts: expected softmax scores and 2 experts per token, not 5");
   EXPECT_EQ(error_text({.scores = RouterScores::kSigmoid}, short_one),
             "correction float32[4] on cpu: expected 12 in dimension 0");
 }

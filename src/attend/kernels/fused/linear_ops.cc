@@ -114,6 +114,7 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args,
                            const OpContext& context) {
   norm_linear(residual, {.norm = args.norm, .linear = args.linear, .out = args.out}, context);
+  if (args.activation == PlainActivation::kXielu) return xielu(args.out, args.alphas, context.stream);
   const auto activate = [&] {
     switch (args.activation) {
       case PlainActivation::kGelu:
@@ -126,6 +127,8 @@ void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& ar
         return relu2;
       case PlainActivation::kSilu:
         return silu;
+      case PlainActivation::kXielu:
+        break;
     }
     fail(ErrorCode::kInternal, "unknown activation of an MLP without a gate");
   }();

@@ -41,7 +41,9 @@ Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const Rou
   const OnGpu gpu(context.stream);
   const bool shares_norm = args.router_norm.empty();
   const bool has_rms_norm = !args.norm.empty() && args.norm.kind == NormKind::kRms;
-  if (gpu && has_rms_norm && shares_norm && args.expert_scales.empty()) {
+  // A prepared norm is that of the stream before other sublayers added to it.
+  const bool fits = has_rms_norm && shares_norm && !ResidualAccess::is_prepared(residual, args.norm);
+  if (gpu && fits && args.expert_scales.empty() && args.rule.logit_cap == 0.0f) {
     const TensorView normalized = ResidualAccess::free_scratch(residual);
     if (norm_route({.x = residual.sum(),
                     .norm = args.norm.weight,
@@ -62,6 +64,7 @@ Routed normalize_and_route(Residual& residual, const MoeAddArgs& args, const Rou
       ResidualAccess::normalized(residual, shares_norm ? args.norm : args.router_norm, context.stream);
   const Linear parts[] = {args.router};
   multiply_parts(x, parts, router.logits, context);
+  if (args.rule.logit_cap > 0.0f) soft_cap(router.logits, args.rule.logit_cap, context.stream);
   if (choice.experts.num_elements() > 0) {
     if (gpu)
       cuda::route(choice, context.stream);
@@ -83,7 +86,7 @@ void apply_shared_gate(const Routed& routed, const SharedExpert& shared, const T
     const Linear gate[] = {shared.gate};
     multiply_parts(routed.x, gate, shared.gate_out, context);
   }
-  if (!inner.empty()) scale_by_sigmoid(shared.gate_out, inner, context.stream);
+  if (!inner.empty()) scale_by_gate(shared.gate_out, inner, context.stream);
 }
 
 // args.shared.inner = the shared expert's activations, times its gate.
@@ -109,6 +112,7 @@ void apply_shared_gate_up(const Routed& routed, const MoeAddArgs& args, const Op
     silu_mul(shared.gate_up_out, shared.inner, context.stream);
   }
   apply_shared_gate(routed, shared, shared.inner, context);
+  scale(shared.inner, shared.scale, context.stream);
 }
 
 }  // namespace
@@ -155,7 +159,7 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   const bool writes_out = !args.out.empty();
   require(!writes_out || (!projects && !shares), "out ", args.out,
           ": expected none with a shared expert or latent vectors");
-  if (shares && !projects && args.shared.gate_up.size() == 1) {
+  if (shares && !projects && args.shared.gate_up.size() == 1 && args.shared.scale == 1.0f) {
     experts.shared = {.gate_up = args.shared.gate_up.front(),
                       .down = args.shared.down,
                       .gate_out = args.shared.gate.weight.empty() ? TensorView() : args.shared.gate_out};

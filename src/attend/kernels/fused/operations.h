@@ -7,6 +7,7 @@
 #include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/moe/experts.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/weight.h"
@@ -130,12 +131,13 @@ struct NormGatedLinearArgs {
 void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, const OpContext& context);
 
 // out = act(W norm(residual) + b): first half of an MLP without a gate.
-enum class PlainActivation : uint8_t { kGelu, kGeluTanh, kRelu, kRelu2, kSilu };
+enum class PlainActivation : uint8_t { kGelu, kGeluTanh, kRelu, kRelu2, kSilu, kXielu };
 struct NormActivatedLinearArgs {
   Norm norm;
   LinearParts linear;
   PlainActivation activation = PlainActivation::kGelu;
-  TensorView out;  // [num_tokens, out_features]
+  XieluAlphas alphas = {};  // for kXielu
+  TensorView out;           // [num_tokens, out_features]
 };
 void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& args, const OpContext& context);
 
@@ -180,7 +182,10 @@ void qkv_norm_rope_store(const LinearArgs& product, const NormRopeArgs& rope, co
 struct QkNorm {
   TensorView q = {}, k = {};
   float eps = 1e-6f;
-  bool after_rope = false;  // normalizes each head without weights after the rotation (Llama 4)
+  // Normalizes each head after the rotation, without weights if they are empty (Llama 4, HunYuan).
+  bool after_rope = false;
+  // Heads are normalized by LayerNorm with a row of weights each: [num_heads * head_dim] (StableLM, Cohere).
+  bool layer_norms = false;
 };
 
 // Angles of rotary embeddings, as in NormRopeArgs. Without cosines nothing is rotated.
@@ -192,10 +197,12 @@ struct RopeAngles {
 
 struct NormQkvRopeStoreArgs {
   Norm norm;
-  LinearParts qkv;  // out_features: heads of q, of k, of v
+  LinearParts qkv;  // out_features: heads of q, of k, of v, then features that only qkv_out receives
   // Each head of q is followed by its output gate of head_dim features. They remain in qkv_out.
   bool q_gates = false;
-  float clip = 0.0f;  // q, k and v are clipped to [-clip, clip] before norms and rotation; 0: they are not
+  // q, k and v are clipped to [-clip, clip] before the rotation, and after norms over all heads; 0: they are
+  // not.
+  float clip = 0.0f;
   QkNorm qk_norm = {};
   // Normalizes each head of v without weights, with the epsilon of qk_norm.
   bool norm_v = false;
@@ -207,12 +214,17 @@ struct NormQkvRopeStoreArgs {
   View<const int32_t> positions = {};  // [num_tokens], if there is a temperature
   KvDestination to;                    // [.., num_kv_heads, head_dim]
   int num_q_heads = 0, num_kv_heads = 0;
-  // [num_tokens, (num_q_heads + 2 * num_kv_heads) * head_dim], with gates num_q_heads more: scratch
+  // Dims of heads that are smaller than those of the cache, which are then padded with zeros; 0: the same.
+  int head_dim = 0, head_dim_v = 0;
+  // With padding, [num_tokens, num_q_heads * head_dim + num_kv_heads * (head_dim + head_dim_v)] of the
+  // cache's dims: q, k and v.
+  TensorView padded = {};
+  // [num_tokens, out_features of qkv or, with k_as_v, num_kv_heads more heads]: scratch
   TensorView qkv_out;
 };
 // q, k, v = W norm(residual) + b; heads of q and k are normalized and rotated; k and v are stored. Returns q,
-// the first heads of qkv_out: [num_tokens, num_q_heads, head_dim]. The rest of qkv_out, except gates, is then
-// undefined. Norms over all heads of a token exclude gates.
+// the first heads of qkv_out: [num_tokens, num_q_heads, head_dim]. The rest of qkv_out, except gates and
+// features after v, is then undefined. Norms over all heads of a token exclude gates.
 //
 // On a GPU, each launch waits for the previous one before it allows the next one to start, as prefix_ready
 // requires of kernels that store K and V (attention_batch.h).
@@ -243,6 +255,7 @@ struct SharedExpert {
   // One output. Its sigmoid multiplies the expert's output; without a weight: none.
   Linear gate = {};
   TensorView gate_out = {};  // f32 [num_tokens, 1]: scratch, with a gate
+  float scale = 1.0f;        // factor of the expert's output
 };
 
 // Projections of the routed experts' input and output (NemotronH). Without weights, the experts read and
@@ -270,8 +283,8 @@ struct MoeAddArgs {
   TensorView scratch;  // [num_tokens, moe_scratch_width()] of the residual's dtype, contiguous, aligned to 64
 };
 // residual += sum over each token's experts of weight * (Wdown act(Wgate y, Wup y)) with y = norm(residual),
-// plus the shared expert, which only its gate weights. The router's logits, the weights and the sum are
-// float32 (experts.h). Throws the errors of those functions.
+// plus the shared expert, which only its gate and its scale weight. The router's logits, the weights and the
+// sum are float32 (experts.h). Throws the errors of those functions.
 void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& context);
 
 // Returns the features per token that moe_add() needs as scratch, for any dtype and number of tokens.

@@ -22,6 +22,7 @@ class ResidualAccess {
   };
   static GemmInput gemm_input(Residual& residual, const Norm& norm, Stream& stream);
   static void prepare(Residual& residual, const Norm& norm, Stream& stream);
+  static bool is_prepared(const Residual& residual, const Norm& norm) { return residual.prepared_ == norm; }
   static const TensorView& gathered(const Residual& residual) { return residual.memory_.gathered; }
   // Returns the memory for a product that is added to the sum later, on a CPU. Adds the previous pending
   // addend first.

@@ -23,6 +23,10 @@ enum class RouterScores : uint8_t {
 enum class RouterWeights : uint8_t {
   kAllExperts,     // scores; those of a softmax over all experts add up to less than 1
   kChosenExperts,  // scores divided by the sum over the selected experts
+  // Two experts per token. Each has the weight that a softmax gives it over the experts whose logits are near
+  // its own, without the first one for the second one (SparseMixer, arXiv 2409.12136). An expert with logit x
+  // is near one with logit y >= x if (y - x) / max(|x|, y) <= near.
+  kNearExperts,
 };
 
 // Groups of consecutive experts, all of the same size. A token selects only among the experts of its
@@ -41,6 +45,9 @@ struct RouterRule {
   float scale = 1.0f;  // factor of the weights
   // Added to the sum over the selected sigmoid scores to avoid division by 0 (DeepSeek-V3; LFM2-MoE: 1e-6).
   float sum_epsilon = 1e-20f;
+  float near = 0.0f;  // for kNearExperts
+  // moe_add() replaces logits x by cap tanh(x / cap); 0: it does not. route() ignores it.
+  float logit_cap = 0.0f;
   // For benchmarks, where random weights select experts unevenly. If not 0, experts rank by spread_rank()
   // instead of by logits; weights still depend on the logits.
   uint32_t spread = 0;
@@ -52,8 +59,8 @@ inline constexpr int64_t kMaxExperts = 512, kMaxExpertsPerToken = 32, kMaxExpert
 struct RouteArgs {
   TensorView logits;  // f32 [num_tokens, num_experts], contiguous
   RouterRule rule = {};
-  // f32 [num_experts], for kSigmoid: added to the scores for the selection of groups and experts, but not for
-  // the weights; empty: none.
+  // f32 [num_experts]: added to the scores for the selection of experts and, with kSigmoid, of groups, but
+  // not for the weights; empty: none.
   TensorView correction = {};
   // f32 [num_experts]: factors of the weights, after they are divided by their sum; empty: none.
   TensorView expert_scales = {};
@@ -61,7 +68,8 @@ struct RouteArgs {
                        // expert
   TensorView weights;  // f32 [num_tokens, top_k], contiguous
 };
-// Selects experts. Scores and sums are float32; a softmax ranks by logits, which have the same order. A
+// Selects experts. Scores and sums are float32; without a correction, a softmax ranks by logits, which have
+// the same order. A
 // token's experts and weights depend only on its own logits. A token has top_k distinct experts even if
 // logits are NaN. Throws Error(kInvalidArgument) for invalid shapes and dtypes, for more experts than the
 // limits above, for groups that do not divide the experts or have fewer than two experts with kSigmoid, and

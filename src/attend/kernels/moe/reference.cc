@@ -102,8 +102,10 @@ void route(const RouteArgs& args) {
     std::vector<double> scores = logits, ranks = logits;
     const double largest = *std::ranges::max_element(logits);
     for (double& score : scores) score = softmax ? std::exp(score - largest) : sigmoid(score);
-    if (!softmax) {
+    if (!softmax || !args.correction.empty()) {
       ranks = scores;
+      const double total = softmax ? std::accumulate(scores.begin(), scores.end(), 0.0) : 1.0;
+      for (double& rank : ranks) rank /= total;
       for (size_t i = 0; i < ranks.size() && !args.correction.empty(); ++i)
         ranks[i] += load(args.correction, static_cast<int64_t>(i));
     }
@@ -117,7 +119,18 @@ void route(const RouteArgs& args) {
     if (softmax && over_all_experts) sum = std::accumulate(scores.begin(), scores.end(), 0.0);
     if (!over_all_experts)
       for (int64_t i = 0; i < top_k; ++i) sum += score(i);
+    const auto sum_of_near = [&](int64_t rank) {
+      const auto own = static_cast<size_t>(order[static_cast<size_t>(rank)]);
+      double near = 0.0;
+      for (size_t e = 0; e < logits.size(); ++e) {
+        if (rank > 0 && static_cast<int32_t>(e) == order[0]) continue;
+        const double distance = (logits[own] - logits[e]) / std::max(std::abs(logits[e]), logits[own]);
+        if (!(distance > double{rule.near})) near += scores[e];
+      }
+      return near;
+    };
     for (int64_t i = 0; i < top_k; ++i) {
+      if (rule.weights == RouterWeights::kNearExperts) sum = sum_of_near(i);
       args.experts[token].as<int32_t>()[i] = order[static_cast<size_t>(i)];
       const double scale =
           args.expert_scales.empty() ? 1.0 : load(args.expert_scales, order[static_cast<size_t>(i)]);

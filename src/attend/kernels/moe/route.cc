@@ -39,9 +39,12 @@ void check(const RouteArgs& args, const Stream& stream) {
           ": expected 1 to ", std::min(kMaxExpertsPerToken, num_experts), " per token, not ", top_k);
   require_shape("weights", args.weights, {num_tokens, top_k});
   check_groups(args.rule, num_experts, top_k);
+  require(args.rule.weights != RouterWeights::kNearExperts ||
+              (args.rule.scores == RouterScores::kSoftmax && top_k == 2),
+          "weights over near experts: expected softmax scores and 2 experts per token, not ", top_k);
   if (!args.correction.empty()) {
-    require(args.rule.scores == RouterScores::kSigmoid, "correction ", args.correction,
-            ": expected only with sigmoid scores");
+    require(args.rule.scores == RouterScores::kSigmoid || !args.rule.groups.is_limited(), "correction ",
+            args.correction, ": expected only with sigmoid scores or without groups");
     require_shape("correction", args.correction, {num_experts});
     require_dtype("correction", args.correction, DType::kF32);
     require(args.correction.is_contiguous(), "correction ", args.correction,

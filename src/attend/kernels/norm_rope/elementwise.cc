@@ -66,8 +66,17 @@ void check_layer_norm(const TensorView& x, const TensorView& weight, const Tenso
 
 void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                 const TensorView& out, Stream& stream) {
-  check_layer_norm(x, weight, bias, stream);
-  require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  if (x.rank == 3) {
+    require_activation_on(stream, "x", x);
+    require_shape("weight", weight, {x.shape[1] * x.shape[2]});
+    require_on(stream, "weight", weight);
+    require(bias.empty(), "bias ", bias, ": expected none for heads");
+    require_shape("out", out, {x.shape[0], x.shape[1], x.shape[2]});
+    require_activation_on(stream, "out", out);
+  } else {
+    check_layer_norm(x, weight, bias, stream);
+    require_matrix("out", out, x.shape[0], x.shape[1], stream);
+  }
   if (const OnGpu gpu(stream); gpu) return cuda::layer_norm(x, {}, weight, bias, eps, out, stream);
   cpu::layer_norm(x, weight, bias, eps, out, cpu::detect_isa());
 }
@@ -151,21 +160,36 @@ void clamp(const TensorView& x, float limit, Stream& stream) {
   cpu::clamp(x, limit, cpu::detect_isa());
 }
 
-void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
+void gate_mul(const TensorView& gate, const TensorView& x, Stream& stream, GateFunction function) {
   require_rank("x", x, 3);
   require_activation_on(stream, "x", x);
   require_shape("gate", gate, {x.shape[0], x.shape[1], x.shape[2]});
   require_activation_on(stream, "gate", gate);
-  if (const OnGpu gpu(stream); gpu) return cuda::sigmoid_mul(gate, x, stream);
-  cpu::sigmoid_mul(gate, x, cpu::detect_isa());
+  if (const OnGpu gpu(stream); gpu) return cuda::gate_mul(gate, x, function, stream);
+  cpu::gate_mul(gate, x, function, cpu::detect_isa());
 }
 
-void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream) {
+void scale_by_gate(const TensorView& gate, const TensorView& x, Stream& stream, GateFunction function) {
+  if (x.rank == 3)
+    require_shape("gate", gate, {x.shape[0], x.shape[1], 1});
+  else
+    require_matrix("gate", gate, x.shape[0], 1, stream);
+  require_activation_on(stream, "gate", gate);
+  require_activation_on(stream, "x", x);
+  if (const OnGpu gpu(stream); gpu) return cuda::scale_by_gate(gate, x, function, stream);
+  cpu::scale_by_gate(gate, x, function, cpu::detect_isa());
+}
+
+void xielu(const TensorView& x, const XieluAlphas& alphas, Stream& stream) {
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
-  require_matrix("gate", gate, x.shape[0], 1, stream);
-  if (const OnGpu gpu(stream); gpu) return cuda::scale_by_sigmoid(gate, x, stream);
-  cpu::scale_by_sigmoid(gate, x, cpu::detect_isa());
+  for (const auto& [name, alpha] : {std::pair{"alpha_p", &alphas.positive}, {"alpha_n", &alphas.negative}}) {
+    require_shape(name, *alpha, {1});
+    require_dtype(name, *alpha, DType::kF32);
+    require_on(stream, name, *alpha);
+  }
+  if (const OnGpu gpu(stream); gpu) return cuda::xielu(x, alphas, stream);
+  cpu::xielu(x, *alphas.positive.as<const float>(), *alphas.negative.as<const float>());
 }
 
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
@@ -246,6 +270,16 @@ void copy_rows(const TensorView& x, const TensorView& out, Stream& stream) {
   parallel_for_rows(x.shape[0], x.shape[1], [&](int64_t row) {
     std::ranges::copy(x[row].span<const float>(), out[row].as<float>());
   });
+}
+
+void copy_heads(const TensorView& x, const TensorView& out, Stream& stream) {
+  require_rank("x", x, 3);
+  require_activation_on(stream, "x", x);
+  require_shape("out", out, {x.shape[0], x.shape[1], out.shape[2]});
+  require_activation_on(stream, "out", out);
+  require_dtype("out", out, x.dtype);
+  if (const OnGpu gpu(stream); gpu) return cuda::copy_heads(x, out, stream);
+  cpu::copy_heads(x, out);
 }
 
 void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream) {

@@ -29,7 +29,8 @@ void rms_norm_add(const TensorView& x, const TensorView& weight, float eps, cons
 // LayerNorm: weight and bias have the same dtype. Empty weights are ones, an empty bias is zero.
 
 // out = (x - mean(x)) / sqrt(variance(x) + eps) * weight + bias, over the last dimension (LayerNorm, arXiv
-// 1607.06450). x, out: [num_tokens, hidden], last stride 1; out may be x. weight, bias: [hidden].
+// 1607.06450). x, out: [num_tokens, hidden], last stride 1; out may be x. weight, bias: [hidden]. Or, without
+// bias, x, out: [num_tokens, num_heads, head_dim] and weight: [num_heads * head_dim], a row for each head.
 void layer_norm(const TensorView& x, const TensorView& weight, const TensorView& bias, float eps,
                 const TensorView& out, Stream& stream);
 
@@ -59,15 +60,27 @@ void relu(const TensorView& x, Stream& stream);
 void relu2(const TensorView& x, Stream& stream);
 // x = silu(x), in place, with the same shapes.
 void silu(const TensorView& x, Stream& stream);
+// x = xIELU(x) (arXiv 2411.13010), in place, with the same shapes and a = softplus(alpha_p), b = kXieluBeta +
+// softplus(alpha_n): a x^2 + kXieluBeta x if x > 0, otherwise b (e^min(x, kXieluEps) - 1 - x) + kXieluBeta x.
+// alpha_p, alpha_n: f32 [1], in the memory of the device.
+struct XieluAlphas {
+  TensorView positive = {}, negative = {};
+};
+void xielu(const TensorView& x, const XieluAlphas& alphas, Stream& stream);
 // x = min(max(x, -limit), limit), in place: clipped q, k and v (OLMo). x: [num_tokens, features], last stride
 // 1; limit: 0 or more.
 void clamp(const TensorView& x, float limit, Stream& stream);
 
-// x = sigmoid(gate) x, in place: output gates. Last strides are 1. x: [num_tokens, num_heads, head_dim],
-// gate: the same shape; or x: [num_tokens, features] and gate: [num_tokens, 1], one gate for all features of
-// a token.
-void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
-void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
+// Functions of output gates: sigmoid(gate), and softplus(gate) = log(1 + e^gate).
+enum class GateFunction : uint8_t { kSigmoid, kSoftplus };
+// x = function(gate) x, in place: output gates. Last strides are 1. x: [num_tokens, num_heads, head_dim],
+// gate: the same shape.
+void gate_mul(const TensorView& gate, const TensorView& x, Stream& stream,
+              GateFunction function = GateFunction::kSigmoid);
+// Same for one gate per row. x: [num_tokens, features], gate: [num_tokens, 1]; or x: [num_tokens, num_heads,
+// head_dim], gate: [num_tokens, num_heads, 1].
+void scale_by_gate(const TensorView& gate, const TensorView& x, Stream& stream,
+                   GateFunction function = GateFunction::kSigmoid);
 
 // x *= factor, in place. Both are [num_tokens, features], last stride 1.
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
@@ -97,6 +110,10 @@ void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView
 
 // out = x, of one dtype. x, out: [num_tokens, features], last stride 1.
 void copy_rows(const TensorView& x, const TensorView& out, Stream& stream);
+
+// Copies heads of another size: out[.., d] = x[.., d] for d below both sizes, 0 for the other d of out. x:
+// [num_tokens, num_heads, dim], out: [num_tokens, num_heads, any] of the same dtype, last strides 1.
+void copy_heads(const TensorView& x, const TensorView& out, Stream& stream);
 
 // x[i] = 0 for each token with position 0. positions: [num_tokens], x: [num_tokens, features], last stride 1.
 void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream);

@@ -14,6 +14,7 @@ attend_kernels(norm_rope
     "cpu/elementwise ElementwiseKernels elementwise_kernels"
   CUDA
     cuda/clear_first_rows_kernel.cu
+    cuda/copy_heads_kernel.cu
     cuda/dynamic_angles_kernel.cu
     cuda/elementwise.cc
     cuda/elementwise_kernels.cu

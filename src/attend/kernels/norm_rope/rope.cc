@@ -73,11 +73,15 @@ void norm_rope(const NormRopeArgs& args, Stream& stream) {
   check(args, stream);
   if (const OnGpu gpu(stream); gpu) return cuda::norm_rope(args, stream);
   const auto norm_and_rotate = [&](const TensorView& heads, const TensorView& weight) {
-    if (!weight.empty()) cpu::rms_norm(heads, weight, args.eps, heads, 0.0f, cpu::detect_isa());
+    const auto norm = [&] {
+      const bool has_weight = !weight.empty();
+      cpu::rms_norm(heads, has_weight ? weight : no_weight(heads.shape[2]), args.eps, heads,
+                    has_weight ? 0.0f : 1.0f, cpu::detect_isa());
+    };
+    if (!weight.empty() && !args.norm_after_rope) norm();
     if (!args.cos.empty())
       cpu::rope(heads, args.positions, args.cos, args.sin, args.interleaved, cpu::detect_isa());
-    if (args.norm_after_rope)
-      cpu::rms_norm(heads, no_weight(heads.shape[2]), args.eps, heads, 1.0f, cpu::detect_isa());
+    if (args.norm_after_rope) norm();
   };
   norm_and_rotate(args.q, args.q_norm);
   if (!args.k.empty()) norm_and_rotate(args.k, args.k_norm);

@@ -31,7 +31,7 @@ struct NormRopeArgs {
   View<const int32_t> positions = {};  // [num_tokens]
   TensorView cos = {}, sin = {};       // as in rope(); empty: no rotation
   bool interleaved = false;            // as in rope()
-  // Normalizes heads of q and k again after RoPE, without weights (Llama 4).
+  // Normalizes heads of q and k after RoPE instead of before it, without weights if they are empty (Llama 4).
   bool norm_after_rope = false;
   // For norm_rope_store(): normalizes heads of the stored v without weights.
   bool norm_v = false;

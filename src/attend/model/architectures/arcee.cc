@@ -16,6 +16,7 @@ void read_arcee_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kArcee{.name = "ArceeForCausalLM",
+                                         .models = "AFM",
                                          .read_layers = read_plain_layers,
                                          .read_config = read_arcee_config,
                                          .defaults = {.vocab_size = 32000,

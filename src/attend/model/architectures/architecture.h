@@ -69,6 +69,7 @@ inline constexpr HeadLayer kScoreHead[] = {{.name = "score", .bias = false}};
 
 struct ModelArchitecture {
   std::string_view name;
+  std::string_view models = "";  // published models, for docs; empty: a draft
   // Sets spec.layers and spec.ropes from the fields of the architecture's kinds of layers.
   void (*read_layers)(const JsonNode& json, const ConfigDefaults& defaults,
                       ModelSpec& spec) = read_dense_layers;
@@ -93,10 +94,12 @@ struct ModelArchitecture {
   std::span<const WeightPrefixes> prefixes = {};
 };
 
+extern const ModelArchitecture kApertus;
 extern const ModelArchitecture kArcee;
 extern const ModelArchitecture kBamba;
 extern const ModelArchitecture kBert;
 extern const ModelArchitecture kCohere2;
+extern const ModelArchitecture kCohere2Moe;
 extern const ModelArchitecture kCohere;
 extern const ModelArchitecture kDeepseekV2;
 extern const ModelArchitecture kDeepseekV3;
@@ -105,8 +108,10 @@ extern const ModelArchitecture kDots1;
 extern const ModelArchitecture kEagle3;
 extern const ModelArchitecture kEagle;
 extern const ModelArchitecture kErnie45;
+extern const ModelArchitecture kErnie45Moe;
 extern const ModelArchitecture kErnie45Prediction;
 extern const ModelArchitecture kExaone4;
+extern const ModelArchitecture kExaoneMoe;
 extern const ModelArchitecture kFalcon;
 extern const ModelArchitecture kFalconH1;
 extern const ModelArchitecture kGemma2;
@@ -129,9 +134,17 @@ extern const ModelArchitecture kGptJ;
 extern const ModelArchitecture kGptNeoX;
 extern const ModelArchitecture kGptOss;
 extern const ModelArchitecture kGranite;
+extern const ModelArchitecture kGraniteMoe;
 extern const ModelArchitecture kGraniteMoeHybrid;
+extern const ModelArchitecture kGraniteMoeShared;
+extern const ModelArchitecture kHunYuanDenseV1;
+extern const ModelArchitecture kHunYuanMoeV1;
+extern const ModelArchitecture kHyV3;
 extern const ModelArchitecture kInternLm3;
+extern const ModelArchitecture kKimiK25;
+extern const ModelArchitecture kKimiK25Saved;
 extern const ModelArchitecture kKimiLinear;
+extern const ModelArchitecture kLaguna;
 extern const ModelArchitecture kLfm2;
 extern const ModelArchitecture kLfm2Moe;
 extern const ModelArchitecture kLlama4;
@@ -139,24 +152,31 @@ extern const ModelArchitecture kLlama4Multimodal;
 extern const ModelArchitecture kLlama;
 extern const ModelArchitecture kMiMo;
 extern const ModelArchitecture kMiMoPrediction;
+extern const ModelArchitecture kMiMoV2Flash;
+extern const ModelArchitecture kMiniCpm3;
 extern const ModelArchitecture kMiniMaxM2;
 extern const ModelArchitecture kMinistral3;
 extern const ModelArchitecture kMinistral;
 extern const ModelArchitecture kMistral3;
+extern const ModelArchitecture kMistral4;
 extern const ModelArchitecture kMistral;
 extern const ModelArchitecture kMixtral;
+extern const ModelArchitecture kMuseGlimmer;
 extern const ModelArchitecture kNemotron;
 extern const ModelArchitecture kNemotronH;
 extern const ModelArchitecture kOlmo2;
 extern const ModelArchitecture kOlmo3;
 extern const ModelArchitecture kOlmo;
-extern const ModelArchitecture kOlmoHybrid;
 extern const ModelArchitecture kOlmoe;
+extern const ModelArchitecture kOlmoHybrid;
 extern const ModelArchitecture kOpt;
 extern const ModelArchitecture kPhi3;
 extern const ModelArchitecture kPhi;
+extern const ModelArchitecture kPhiMoe;
+extern const ModelArchitecture kPhiMoeSaved;
 extern const ModelArchitecture kQwen25Vl;
 extern const ModelArchitecture kQwen2;
+extern const ModelArchitecture kQwen2Moe;
 extern const ModelArchitecture kQwen2Vl;
 extern const ModelArchitecture kQwen35;
 extern const ModelArchitecture kQwen35Moe;
@@ -188,13 +208,19 @@ void expect_string(const JsonNode& json, const char* key, std::string_view expec
 // Rejects those below 1 / 65536 and above 65536.
 double read_activation_factor(const JsonNode& json, const char* key);
 
+// Sets a model whose sublayers f compute x += residual f(norm(x)), with embeddings times `embedding`. The
+// stream stores x / residual, so f is added without a factor: RMSNorm of x / r with epsilon / r^2 equals
+// RMSNorm of x with epsilon, and only norms read the stream.
+void set_residual_scale(double residual, double embedding, ModelSpec& spec);
+
 // Parts of make_dense_layers().
 AttentionSpec read_attention(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
 GatedMlpSpec read_gated_mlp(const JsonNode& json, const ConfigDefaults& defaults);
 // Reads an MLP without a gate. If its size is absent and has no default, it is four times the hidden size.
 PlainMlpSpec read_plain_mlp(const JsonNode& json, const ConfigDefaults& defaults, int hidden_size);
 
-// Same as read_dense_layers(), with MLPs without a gate.
+// Same as make_dense_layers() and read_dense_layers(), with MLPs without a gate.
+void make_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
 void read_plain_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec);
 // Rejects a flag that is true although attend has no such feature.
 void reject_flag(const JsonNode& json, const char* key, std::string_view feature);

@@ -82,6 +82,7 @@ constexpr HeadLayer kRobertaHead[] = {{.name = "classifier.dense", .tanh = true}
 }  // namespace
 
 constinit const ModelArchitecture kBert{.name = "BertModel",
+                                        .models = "MiniLM, bge, e5, gte",
                                         .read_layers = read_bert_layers,
                                         .defaults = bert_defaults(30522),
                                         .names = kBertNames,
@@ -89,6 +90,7 @@ constinit const ModelArchitecture kBert{.name = "BertModel",
                                         .prefixes = kBertPrefixes};
 
 constinit const ModelArchitecture kRoberta{.name = "RobertaModel",
+                                           .models = "RoBERTa embedding models",
                                            .read_layers = read_bert_layers,
                                            .read_config = read_roberta_config,
                                            .defaults = bert_defaults(50265),
@@ -97,6 +99,7 @@ constinit const ModelArchitecture kRoberta{.name = "RobertaModel",
                                            .prefixes = kRobertaPrefixes};
 
 constinit const ModelArchitecture kXlmRoberta{.name = "XLMRobertaModel",
+                                              .models = "multilingual e5, bge-m3",
                                               .read_layers = read_bert_layers,
                                               .read_config = read_roberta_config,
                                               .defaults = bert_defaults(30522),

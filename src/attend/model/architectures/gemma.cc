@@ -83,8 +83,10 @@ constexpr ConfigDefaults gemma1_defaults() {
 
 }  // namespace
 
-constinit const ModelArchitecture kGemma{
-    .name = "GemmaForCausalLM", .read_config = read_gemma1_config, .defaults = gemma1_defaults()};
+constinit const ModelArchitecture kGemma{.name = "GemmaForCausalLM",
+                                         .models = "Gemma 1",
+                                         .read_config = read_gemma1_config,
+                                         .defaults = gemma1_defaults()};
 
 // Gemma2ForCausalLM: norms before and after each sublayer, scaled embeddings, caps for scores and logits, and
 // a window in every other layer.
@@ -101,6 +103,7 @@ void read_gemma2_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kGemma2{.name = "Gemma2ForCausalLM",
+                                          .models = "Gemma 2",
                                           .read_config = read_gemma2_config,
                                           .defaults = kGemmaDefaults,
                                           .names = kGemmaNames};
@@ -163,12 +166,14 @@ constexpr WeightPrefixes kBarePrefixes[] = {kBareNames};
 }  // namespace
 
 constinit const ModelArchitecture kGemma3{.name = "Gemma3ForCausalLM",
+                                          .models = "Gemma 3 270M, 1B",
                                           .read_layers = read_gemma3_layers,
                                           .read_config = read_gemma3_config,
                                           .defaults = gemma3_defaults(262208, -1),
                                           .names = kGemmaNames};
 
 constinit const ModelArchitecture kGemma3Embedding{.name = "Gemma3TextModel",
+                                                   .models = "EmbeddingGemma",
                                                    .read_layers = read_gemma3_layers,
                                                    .read_config = read_gemma3_embedding_config,
                                                    .defaults = gemma3_defaults(262208, -1),
@@ -176,6 +181,7 @@ constinit const ModelArchitecture kGemma3Embedding{.name = "Gemma3TextModel",
                                                    .prefixes = kBarePrefixes};
 
 constinit const ModelArchitecture kGemma3Multimodal{.name = "Gemma3ForConditionalGeneration",
+                                                    .models = "Gemma 3 4B to 27B (text)",
                                                     .read_layers = read_gemma3_layers,
                                                     .read_config = read_gemma3_config,
                                                     .defaults = gemma3_defaults(262208, 262144),

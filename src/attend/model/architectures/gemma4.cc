@@ -217,12 +217,14 @@ constexpr WeightPrefixes kGemma4Prefixes[] = {kGemma4Saved};
 }  // namespace
 
 constinit const ModelArchitecture kGemma4{.name = "Gemma4ForCausalLM",
+                                          .models = "Gemma 4 (text)",
                                           .read_layers = read_gemma4_layers,
                                           .read_config = read_gemma4_config,
                                           .defaults = gemma4_defaults(-1),
                                           .names = kGemma4Names};
 
 constinit const ModelArchitecture kGemma4Multimodal{.name = "Gemma4ForConditionalGeneration",
+                                                    .models = "Gemma 4 E2B, E4B, 26B-A4B, 31B (text)",
                                                     .read_layers = read_gemma4_layers,
                                                     .read_config = read_gemma4_config,
                                                     .defaults = gemma4_defaults(258880),
@@ -231,12 +233,14 @@ constinit const ModelArchitecture kGemma4Multimodal{.name = "Gemma4ForConditiona
                                                     .prefixes = kGemma4Prefixes};
 
 constinit const ModelArchitecture kGemma4Unified{.name = "Gemma4UnifiedForCausalLM",
+                                                 .models = "Gemma 4 12B (text)",
                                                  .read_layers = read_unified_layers,
                                                  .read_config = read_unified_config,
                                                  .defaults = gemma4_defaults(-1, 262144),
                                                  .names = kGemma4Names};
 
 constinit const ModelArchitecture kGemma4UnifiedMultimodal{.name = "Gemma4UnifiedForConditionalGeneration",
+                                                           .models = "Gemma 4 12B (text)",
                                                            .read_layers = read_unified_layers,
                                                            .read_config = read_unified_config,
                                                            .defaults = gemma4_defaults(258880, 262144),

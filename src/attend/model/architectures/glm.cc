@@ -1,6 +1,6 @@
 // Architectures of the GLM models, and of dots1 with the same design.
 #include "attend/model/architectures/architecture.h"
-#include "attend/model/architectures/deepseek.h"
+#include "attend/model/architectures/latent/deepseek.h"
 
 namespace attend {
 
@@ -19,6 +19,7 @@ void read_glm_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kGlm{
     .name = "GlmForCausalLM",
+    .models = "GLM-4-9B",
     .read_config = read_glm_config,
     .defaults = {
         .num_kv_heads = 2, .head_dim = 128, .norm_eps = 1.5625e-7, .rope = {.partial_rotary_factor = 0.5}}};
@@ -39,6 +40,7 @@ void read_glm4_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kGlm4{
     .name = "Glm4ForCausalLM",
+    .models = "GLM-4-0414",
     .read_config = read_glm4_config,
     .defaults = {.num_kv_heads = 2,
                  .head_dim = 128,
@@ -111,6 +113,7 @@ void read_glm4_moe_lite_layers(const JsonNode& json, const ConfigDefaults&, Mode
 }  // namespace
 
 constinit const ModelArchitecture kGlm4Moe{.name = "Glm4MoeForCausalLM",
+                                           .models = "GLM-4.5, GLM-4.6",
                                            .read_config = read_glm4_moe_config,
                                            .defaults = {.intermediate_size = 10944,
                                                         .num_kv_heads = 8,
@@ -120,10 +123,12 @@ constinit const ModelArchitecture kGlm4Moe{.name = "Glm4MoeForCausalLM",
                                            .prediction = &kGlm4MoePrediction};
 
 constinit const ModelArchitecture kDots1{.name = "Dots1ForCausalLM",
+                                         .models = "dots.llm1",
                                          .read_config = read_dots1_config,
                                          .defaults = {.intermediate_size = 10944, .num_kv_heads = 32}};
 
 constinit const ModelArchitecture kGlm4MoeLite{.name = "Glm4MoeLiteForCausalLM",
+                                               .models = "GLM-4.7-Flash",
                                                .read_layers = read_glm4_moe_lite_layers,
                                                .defaults = {.vocab_size = 154880,
                                                             .hidden_size = 2048,

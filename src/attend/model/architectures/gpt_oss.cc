@@ -50,6 +50,7 @@ void read_gpt_oss_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kGptOss{.name = "GptOssForCausalLM",
+                                          .models = "gpt-oss-20b, 120b",
                                           .read_layers = read_gpt_oss_layers,
                                           .read_config = read_gpt_oss_config,
                                           .defaults = {.vocab_size = 201088,

@@ -26,6 +26,7 @@ void read_internlm3_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kInternLm3{
     .name = "InternLM3ForCausalLM",
+    .models = "InternLM 3",
     .read_config = read_internlm3_config,
     .defaults = {.num_kv_heads = 2, .head_dim = 128, .norm_eps = 1e-5}};
 

@@ -20,7 +20,9 @@ void read_llama_config(const JsonNode& json, ModelSpec& spec) {
 
 }  // namespace
 
-constinit const ModelArchitecture kLlama{.name = "LlamaForCausalLM", .read_config = read_llama_config};
+constinit const ModelArchitecture kLlama{.name = "LlamaForCausalLM",
+                                         .models = "Llama 2, 3.x; SmolLM 2, TinyLlama, Falcon 3",
+                                         .read_config = read_llama_config};
 
 // Llama4ForCausalLM, and the text model of Llama4ForConditionalGeneration. Most layers have chunked local
 // attention. The others have full attention without RoPE, and a query temperature that depends on the
@@ -135,12 +137,14 @@ constexpr WeightPrefixes kLlama4Prefixes[] = {kLlama4Text};
 }  // namespace
 
 constinit const ModelArchitecture kLlama4{.name = "Llama4ForCausalLM",
+                                          .models = "Llama 4 (text)",
                                           .read_config = read_llama4_config,
                                           .defaults = llama4_defaults(-1),
                                           .names = kLlama4Names,
                                           .prefixes = kLlama4Prefixes};
 
 constinit const ModelArchitecture kLlama4Multimodal{.name = "Llama4ForConditionalGeneration",
+                                                    .models = "Llama 4 Scout, Maverick (text)",
                                                     .read_config = read_llama4_config,
                                                     .defaults = llama4_defaults(200092),
                                                     .text_config = TextConfig::kNested,

@@ -32,6 +32,7 @@ void read_minimax_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kMiniMaxM2{
     .name = "MiniMaxM2ForCausalLM",
+    .models = "MiniMax M2",
     .read_layers = read_minimax_layers,
     .read_config = read_minimax_config,
     .defaults = {.intermediate_size = 1536, .num_kv_heads = 8, .head_dim = 128, .rope = {.theta = 5000000.0}},

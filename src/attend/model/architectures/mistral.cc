@@ -1,5 +1,5 @@
 // Architectures of the Mistral models.
-#include "attend/model/architectures/architecture.h"
+#include "attend/model/architectures/latent/deepseek.h"
 
 namespace attend {
 
@@ -17,14 +17,18 @@ void read_mistral_config(const JsonNode& json, ModelSpec& spec) {
 
 }  // namespace
 
-constinit const ModelArchitecture kMinistral{
-    .name = "MinistralForCausalLM", .read_config = read_mistral_config, .defaults = {.num_kv_heads = 8}};
+constinit const ModelArchitecture kMinistral{.name = "MinistralForCausalLM",
+                                             .models = "Ministral 8B",
+                                             .read_config = read_mistral_config,
+                                             .defaults = {.num_kv_heads = 8}};
 
-constinit const ModelArchitecture kMistral{
-    .name = "MistralForCausalLM", .read_config = read_mistral_config, .defaults = {.num_kv_heads = 8}};
+constinit const ModelArchitecture kMistral{.name = "MistralForCausalLM",
+                                           .models = "Mistral 7B, Nemo, Small",
+                                           .read_config = read_mistral_config,
+                                           .defaults = {.num_kv_heads = 8}};
 
 // Ministral3ForCausalLM: Mistral without windows, with a query temperature. The text model of
-// Mistral3ForConditionalGeneration is either this one, or Mistral (Mistral Small 3.1).
+// Mistral3ForConditionalGeneration is either this one, Mistral (Mistral Small 3.1) or Mistral 4.
 namespace {
 
 // Default if rope_parameters has no rope_theta.
@@ -48,11 +52,22 @@ void read_ministral3_config(const JsonNode& json, ModelSpec& spec) {
   for_each_attention(spec, [&](AttentionSpec& attention) { attention.temperature = temperature; });
 }
 
+std::string text_model_type(const JsonNode& json) {
+  return json.find_string("model_type").value_or("mistral");
+}
+
+void read_mistral3_layers(const JsonNode& json, const ConfigDefaults& defaults, ModelSpec& spec) {
+  const auto read = text_model_type(json) == "mistral4" ? read_mistral4_layers : read_dense_layers;
+  read(json, defaults, spec);
+}
+
 void read_mistral3_config(const JsonNode& json, ModelSpec& spec) {
-  const std::string type = json.find_string("model_type").value_or("mistral");
+  const std::string type = text_model_type(json);
+  if (type == "mistral4") return;
   if (type == "ministral3") return read_ministral3_config(json, spec);
   if (type != "mistral")
-    json.at("model_type").unsupported("\"", type, "\": attend supports the text models mistral, ministral3");
+    json.at("model_type")
+        .unsupported("\"", type, "\": attend supports the text models mistral, ministral3, mistral4");
   read_mistral3_windows(json, spec);
 }
 
@@ -65,10 +80,13 @@ constexpr WeightPrefixes kMistral3Prefixes[] = {kMistral3Published, kMistral3Sav
 
 constinit const ModelArchitecture kMinistral3{
     .name = "Ministral3ForCausalLM",
+    .models = "Ministral 3",
     .read_config = read_ministral3_config,
     .defaults = {.num_kv_heads = 8, .head_dim = 128, .norm_eps = 1e-5, .rope = {.theta = kMinistral3Theta}}};
 
 constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGeneration",
+                                            .models = "Mistral Small 3.1, 3.2, 4; Ministral 3 (text)",
+                                            .read_layers = read_mistral3_layers,
                                             .read_config = read_mistral3_config,
                                             .defaults = {.vocab_size = 131072,
                                                          .hidden_size = 5120,
@@ -101,6 +119,7 @@ void read_mixtral_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kMixtral{
     .name = "MixtralForCausalLM",
+    .models = "Mixtral 8x7B, 8x22B",
     .read_config = read_mixtral_config,
     .defaults = {.intermediate_size = 14336, .num_kv_heads = 8, .norm_eps = 1e-5, .rope = {.theta = 1e6}},
     .names = {.router = "block_sparse_moe.gate",

@@ -20,8 +20,10 @@ void read_olmo2_config(const JsonNode& json, ModelSpec& spec) {
 
 }  // namespace
 
-constinit const ModelArchitecture kOlmo2{
-    .name = "Olmo2ForCausalLM", .read_config = read_olmo2_config, .defaults = {.norm_eps = 1e-5}};
+constinit const ModelArchitecture kOlmo2{.name = "Olmo2ForCausalLM",
+                                         .models = "OLMo 2",
+                                         .read_config = read_olmo2_config,
+                                         .defaults = {.norm_eps = 1e-5}};
 
 // Olmo3ForCausalLM: OLMo 2 with a window in three of four layers. RoPE scaling does not apply to these
 // layers.
@@ -55,6 +57,7 @@ void read_olmo3_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kOlmo3{.name = "Olmo3ForCausalLM",
+                                         .models = "OLMo 3",
                                          .read_layers = read_olmo3_layers,
                                          .read_config = read_olmo3_config,
                                          .defaults = {.norm_eps = 1e-5}};
@@ -94,6 +97,7 @@ void read_olmo_hybrid_layers(const JsonNode& json, const ConfigDefaults& default
 }  // namespace
 
 constinit const ModelArchitecture kOlmoHybrid{.name = "OlmoHybridForCausalLM",
+                                              .models = "OLMo Hybrid 7B",
                                               .read_layers = read_olmo_hybrid_layers,
                                               .defaults = {.vocab_size = 100352,
                                                            .hidden_size = 3840,
@@ -120,11 +124,11 @@ constinit const ModelArchitecture kOlmoHybrid{.name = "OlmoHybridForCausalLM",
 namespace {
 
 void read_olmoe_config(const JsonNode& json, ModelSpec& spec) {
-  if (json.has("clip_qkv"))
-    fail(ErrorCode::kUnsupported, json.where("clip_qkv"), ": attend does not clip q, k and v; expected null");
   const bool bias = json.boolean_or("attention_bias", false);
+  const double clip = json.find_positive("clip_qkv").value_or(0.0);
   for_each_attention(spec, [&](AttentionSpec& attention) {
     attention.qkv_bias = attention.output_bias = bias;
+    attention.qkv_clip = static_cast<float>(clip);
     attention.qk_norm = QkNormSpan::kToken;
   });
   MoeMlpSpec experts = read_moe_mlp(
@@ -138,6 +142,7 @@ void read_olmoe_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kOlmoe{.name = "OlmoeForCausalLM",
+                                         .models = "OLMoE",
                                          .read_config = read_olmoe_config,
                                          .defaults = {.intermediate_size = 2048, .norm_eps = 1e-5}};
 

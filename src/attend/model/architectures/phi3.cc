@@ -16,6 +16,7 @@ void read_phi3_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kPhi3{
     .name = "Phi3ForCausalLM",
+    .models = "Phi 3, 3.5 mini, 4, 4 mini",
     .read_config = read_phi3_config,
     .defaults = {.norm_eps = 1e-5, .rope = {.original_max_position_embeddings = 4096}}};
 

@@ -18,6 +18,7 @@ void read_seed_oss_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kSeedOss{.name = "SeedOssForCausalLM",
+                                           .models = "Seed-OSS",
                                            .read_config = read_seed_oss_config,
                                            .defaults = {.num_kv_heads = 8, .head_dim = 128}};
 

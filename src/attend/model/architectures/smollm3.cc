@@ -29,6 +29,7 @@ void read_smollm3_config(const JsonNode& json, ModelSpec& spec) {
 
 constinit const ModelArchitecture kSmolLm3{
     .name = "SmolLM3ForCausalLM",
+    .models = "SmolLM 3",
     .read_config = read_smollm3_config,
     .defaults = {.num_kv_heads = 4, .tie_word_embeddings = true, .rope = {.theta = 2000000.0}}};
 

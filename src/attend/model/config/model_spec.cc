@@ -15,8 +15,8 @@ AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id) {
   return {.layer_id = layer_id,
           .num_q_heads = spec.num_q_heads,
           .num_kv_heads = spec.num_kv_heads,
-          .head_dim_qk = spec.head_dim,
-          .head_dim_v = spec.head_dim,
+          .head_dim_qk = spec.cached_head_dim(),
+          .head_dim_v = spec.cached_head_dim_v(),
           .type = spec.window_right == 0 ? AttentionType::kDecoder : AttentionType::kEncoderOnly,
           .scale = spec.scale,
           .logit_cap = spec.logit_cap,
@@ -56,8 +56,8 @@ CacheSpec layer_cache_spec(const AttentionSpec& spec, int layer) {
   return {.kind = spec.window_left >= 0 ? CacheKind::kWindow : CacheKind::kFull,
           .layers = {layer},
           .num_kv_heads = spec.num_kv_heads,
-          .head_dim_qk = spec.head_dim,
-          .head_dim_v = spec.head_dim,
+          .head_dim_qk = spec.cached_head_dim(),
+          .head_dim_v = spec.cached_head_dim_v(),
           .window_left = spec.window_left};
 }
 
@@ -196,7 +196,7 @@ bool ModelSpec::bidirectional() const {
 }
 
 int ModelSpec::max_context_len() const {
-  double longest = max_position_embeddings;
+  double longest = std::max(max_position_embeddings, extended_positions);
   for (const RopeConfig& rope : ropes) {
     if (rope.type == RopeType::kLinear || rope.type == RopeType::kDynamic ||
         rope.type == RopeType::kProportional)
@@ -206,6 +206,12 @@ int ModelSpec::max_context_len() const {
   }
   constexpr double kMaxExtent = 1 << 30;
   return static_cast<int>(std::min(longest, kMaxExtent));
+}
+
+int ModelSpec::longrope_length() const {
+  for (const RopeConfig& rope : ropes)
+    if (rope.type == RopeType::kLongRope) return rope.original_max_position_embeddings;
+  return 0;
 }
 
 std::string ModelSpec::kv_salt(int prompt_len) const {

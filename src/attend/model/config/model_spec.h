@@ -52,10 +52,21 @@ class Checkpoint;
 
 // Vector that the RMSNorm of q and k normalizes.
 enum class QkNormSpan : uint8_t {
-  kNone,           // no norm of q and k
-  kHead,           // each head (Qwen3, Gemma 3)
-  kToken,          // all heads of a token (OLMo 2)
-  kHeadAfterRope,  // each head, without weights and after RoPE (Llama 4)
+  kNone,                   // no norm of q and k
+  kHead,                   // each head (Qwen3, Gemma 3)
+  kToken,                  // all heads of a token (OLMo 2)
+  kHeadAfterRope,          // each head, without weights and after RoPE (Llama 4)
+  kHeadAfterRopeWeighted,  // each head, after RoPE (HunYuan)
+  kHeadLayerNorm,          // LayerNorm of each head without biases; heads have rows of weights of their own
+                           // (StableLM)
+};
+
+// Gate of an attention's output before Wo.
+enum class OutputGate : uint8_t {
+  kNone,
+  kAfterQ,      // q_proj has the gates of a head after its q (Qwen3-Next)
+  kPerElement,  // Wg x, one per feature (MuseGlimmer)
+  kPerHead,     // Wg x, one per head (Laguna)
 };
 
 // Tensors of the checkpoint that hold q, k and v.
@@ -70,6 +81,7 @@ struct AttentionSpec {
   int num_q_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
+  int v_dim = 0;                                  // of heads of v; 0: head_dim (MiMo-V2: less)
   float scale = 1.0f;                             // multiplies q k^T
   float input_scale = 1.0f, output_scale = 1.0f;  // factors of the normalized x, and of Wo's input
   float logit_cap = 0.0f;                         // scores become cap tanh(score / cap); 0: none
@@ -82,8 +94,8 @@ struct AttentionSpec {
   bool qkv_bias = false;
   bool output_bias = false;
   QkvStorage qkv_storage = QkvStorage::kSeparate;
-  // q_proj also has a gate for each head, after its q. Its sigmoid multiplies the head's output (Qwen3-Next).
-  bool output_gate = false;
+  OutputGate output_gate = OutputGate::kNone;
+  kernels::GateFunction gate_function = kernels::GateFunction::kSigmoid;
   bool sinks = false;  // an additional logit per query head in the denominator (AttentionLayer::sinks)
   QkNormSpan qk_norm = QkNormSpan::kNone;
   // Layer 0 of drafts. False: x is not normalized (EAGLE).
@@ -95,6 +107,12 @@ struct AttentionSpec {
   bool k_as_v = false;  // v is Wk x, before the norm and the rotation of k (Gemma 4)
   // Layer of the model whose K and V this layer attends to; it has no Wk and Wv. -1: its own (Gemma 4).
   int kv_layer = -1;
+
+  int head_dim_v() const { return v_dim > 0 ? v_dim : head_dim; }
+  // Heads in the cache: kernels support multiples of 8, so others are padded with zeros.
+  bool pads_heads() const { return head_dim % 8 != 0 || head_dim_v() % 8 != 0; }
+  int cached_head_dim() const { return (head_dim + 7) / 8 * 8; }
+  int cached_head_dim_v() const { return (head_dim_v() + 7) / 8 * 8; }
 };
 
 // x += Wdown (act(Wgate x) * Wup x).
@@ -117,7 +135,8 @@ struct MlaSpec {
   float scale = 1.0f;        // multiplies q k^T
   float latent_eps = 1e-6f;  // epsilon for the norms of the latent vectors
   int rope_set = 0;          // index into ModelSpec::ropes; -1: no rotation
-  bool bias = false;         // biases for the projections to latent vectors and for the output
+  kernels::QueryTemperature temperature = {};
+  bool bias = false;  // biases for the projections to latent vectors and for the output
 };
 
 // x += Wo (norm(gated_delta_rule(silu(conv(Wqkv x)), Wb x, Wa x)) silu(Wz x)): gated delta net (arXiv
@@ -191,10 +210,12 @@ struct MoeMlpSpec {
   int shared_intermediate_size = 0;  // 0: no shared expert
   // Features of the routed experts' input and output, projected from and to the model's; 0: no projection.
   int latent_size = 0;
-  bool shared_gate = false;  // sigmoid(Wg x) with one output multiplies the shared expert's output
+  bool shared_gate = false;   // sigmoid(Wg x) with one output multiplies the shared expert's output
+  float shared_scale = 1.0f;  // factor of the shared expert's output
   kernels::ExpertGate gate = {};
   bool weights_scale_input = false;  // weight multiplies an expert's input, not its output (Llama 4)
   bool router_bias = false;
+  bool correction_row = false;  // the checkpoint stores the correction as [1, num_experts] (ERNIE 4.5)
   // The router's input is normalized with weights of its own, divided by sqrt(hidden_size), and the weight of
   // each expert is multiplied by a factor of the checkpoint (Gemma 4).
   bool router_norm = false;
@@ -258,14 +279,18 @@ struct ModelSpec {
   int hidden_size = 0;
   int vocab_size = 0;
   int max_position_embeddings = 0;
+  int extended_positions = 0;  // positions that an engine uses beyond max_context_len(); 0: none
   float norm_eps = 1e-6f;
   kernels::NormKind norm_kind = kernels::NormKind::kRms;  // of the residual stream
   bool norm_weights = true, norm_biases = false;  // LayerNorm; RMSNorms always have weights and no biases
   bool zero_centered_norms = false;               // norms multiply by 1 + weight, in float32 (Gemma)
-  float embedding_scale = 1.0f;                   // multiplies embedding rows before the first layer
-  bool final_norm = true;                         // false: the last layer's output needs no further norm
-  float final_logit_scale = 1.0f;                 // multiplies the logits before the cap (Granite)
-  float final_logit_cap = 0.0f;                   // logits become cap tanh(logit / cap); 0: none
+  bool plain_final_norm = false;   // the final norm multiplies by its weight nevertheless (MuseGlimmer)
+  float post_norm_eps = 0.0f;      // epsilon of norms after sublayers; 0: norm_eps (MuseGlimmer)
+  bool embedding_norm = false;     // embedding rows are normalized without weights (MuseGlimmer)
+  float embedding_scale = 1.0f;    // multiplies embedding rows before the first layer
+  bool final_norm = true;          // false: the last layer's output needs no further norm
+  float final_logit_scale = 1.0f;  // multiplies the logits before the cap (Granite)
+  float final_logit_cap = 0.0f;    // logits become cap tanh(logit / cap); 0: none
   std::vector<LayerSpec> layers;
   std::vector<RopeConfig> ropes;  // rotary embeddings; layers refer to them by index
   std::optional<LearnedPositions> learned_positions;
@@ -312,8 +337,11 @@ struct ModelSpec {
   // Attention layers with K/V in the form that backends require.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings support: max_position_embeddings, extended by
-  // the factor of rope scaling.
+  // the factor of rope scaling, or extended_positions.
   int max_context_len() const;
+  // Length above which sequences have other frequencies, original_max_position_embeddings of longrope; 0:
+  // there is none.
+  int longrope_length() const;
   // Prefix cache key for inputs of K/V other than tokens: requests share K/V only if their salts are equal.
   // Empty unless the rope type is dynamic or longrope (rope.h).
   std::string kv_salt(int prompt_len) const;
@@ -364,6 +392,9 @@ ModelSpec read_draft_config(const Checkpoint& checkpoint);
 
 // Architectures that load_model() supports: "LlamaForCausalLM", ...
 std::vector<std::string> supported_architectures();
+// Published models of such an architecture, for display: "Llama 2, 3.x". Empty for the architecture of a
+// draft.
+std::string_view published_models(std::string_view architecture);
 
 // GenerationConfig: the sampling parameters that the model's publisher recommends in generation_config.json.
 // Fields without an entry in the file are absent. The only other field that attend reads is eos_token_id

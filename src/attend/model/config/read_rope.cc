@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 
 namespace attend {
 namespace {
@@ -61,7 +62,8 @@ int read_original_length(const JsonNode& config, const JsonNode& scaling, int ma
   const int length =
       holder.find_integer(kKey, 1, kMaxPositions).value_or(missing == 0 ? max_position_embeddings : missing);
   if (length > max_position_embeddings)
-    holder.reject(kKey, "at most max_position_embeddings " + std::to_string(max_position_embeddings));
+    log_warning(holder.where(kKey), " ", length, ": more than max_position_embeddings ",
+                max_position_embeddings, ", the number of positions that attend uses");
   return length;
 }
 

@@ -22,13 +22,30 @@ class AttentionModule : public Module {
   std::vector<SlotWriter::Part> qkv_parts() const;
   int64_t q_features() const { return int64_t{spec_.num_q_heads} * spec_.head_dim; }
   // Outputs of q_proj per head: q, and its output gate.
-  int64_t q_width() const { return int64_t{spec_.head_dim} * (spec_.output_gate ? 2 : 1); }
-  int64_t qkv_features() const { return spec_.num_q_heads * q_width() + (has_kv() ? 2 * kv_features() : 0); }
+  int64_t q_width() const {
+    return int64_t{spec_.head_dim} * (spec_.output_gate == OutputGate::kAfterQ ? 2 : 1);
+  }
   // False: the layer attends to the K and V of another one.
   bool has_kv() const { return spec_.kv_layer < 0; }
-  int64_t kv_features() const { return int64_t{spec_.num_kv_heads} * spec_.head_dim; }
+  int64_t k_features() const { return int64_t{spec_.num_kv_heads} * spec_.head_dim; }
+  int64_t v_features() const { return int64_t{spec_.num_kv_heads} * spec_.head_dim_v(); }
+  int64_t out_features() const { return int64_t{spec_.num_q_heads} * spec_.head_dim_v(); }
+  // Columns of q, k and v, which gates of other projections follow.
+  int64_t qkv_end() const {
+    return spec_.num_q_heads * q_width() + (has_kv() ? k_features() + v_features() : 0);
+  }
+  // Gates per head of a projection of their own.
+  int64_t gate_width() const;
+  int64_t qkv_features() const { return qkv_end() + spec_.num_q_heads * gate_width(); }
+  // Features of q, k and v, and of the output of attention, with padded heads; 0: heads are not padded.
+  int64_t padded_features() const;
+  int64_t padded_out_features() const {
+    return spec_.pads_heads() ? int64_t{spec_.num_q_heads} * spec_.cached_head_dim_v() : 0;
+  }
   // Computes q, and stores K and V. `qkv`: [num_tokens, qkv_features()].
   TensorView project(ModuleStep& step, const TensorView& qkv) const;
+  // attended *= function(gates).
+  void apply_gates(const TensorView& qkv, const TensorView& attended, Stream& stream) const;
 
   const AttentionSpec spec_;
   const AttentionLayer layer_;

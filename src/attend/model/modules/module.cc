@@ -35,6 +35,12 @@ kernels::Norm make_norm(bool exists, const ModelSpec& model) {
   return {.eps = model.norm_eps, .kind = exists ? model.norm_kind : kernels::NormKind::kRms};
 }
 
+kernels::Norm make_post_norm(bool exists, const ModelSpec& model) {
+  kernels::Norm norm = make_norm(exists, model);
+  if (model.post_norm_eps > 0.0f) norm.eps = model.post_norm_eps;
+  return norm;
+}
+
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model) {
   if (!norms.before || norms.after || norms.post_ln)
     fail(ErrorCode::kUnsupported, model.architecture,

@@ -93,6 +93,9 @@ void keep_inputs(const TensorView& rows, const ModuleStep& step);
 // Returns a norm of the residual stream without weights, or no norm.
 kernels::Norm make_norm(bool exists, const ModelSpec& model);
 
+// Same for the norm after a sublayer.
+kernels::Norm make_post_norm(bool exists, const ModelSpec& model);
+
 // Throws Error(kUnsupported) unless a recurrent layer has one norm, before it.
 void require_norm_before(const NormPlacement& norms, const ModelSpec& model);
 

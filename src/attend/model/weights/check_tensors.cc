@@ -15,11 +15,11 @@ namespace attend {
 namespace {
 
 // Returns whether the tensor follows from config.json: old checkpoints store RoPE frequencies or a causal
-// mask in every layer, and BERT checkpoints store position ids.
+// mask in every layer, BERT checkpoints store position ids, and those of Apertus constants of xIELU.
 bool is_derived(std::string_view name) {
-  constexpr std::string_view kEndings[] = {".rotary_emb.inv_freq", "embeddings.position_ids",
-                                           ".attn.bias",           ".attention.bias",
-                                           ".attn.masked_bias",    ".attention.masked_bias"};
+  constexpr std::string_view kEndings[] = {
+      ".rotary_emb.inv_freq", "embeddings.position_ids", ".attn.bias",   ".attention.bias",
+      ".attn.masked_bias",    ".attention.masked_bias",  ".act_fn.beta", ".act_fn.eps"};
   return std::ranges::any_of(kEndings, [&](std::string_view ending) { return name.ends_with(ending); });
 }
 

@@ -49,6 +49,8 @@ class PlainReader : public PartReader {
         return {experts_axis(), outs_axis(), ins_axis()};
       case StoredLayout::kConvolution:
         return {outs_axis(), other_axis(1), ins_axis()};
+      case StoredLayout::kOneRow:
+        return {other_axis(1), outs_axis()};
       case StoredLayout::kBroadcast:
         return {other_axis(1), other_axis(1), outs_axis(), other_axis(1)};
       case StoredLayout::kExpertColumns:

@@ -25,6 +25,9 @@ struct DecoderNames {
   std::string_view final_norm = "model.norm";
   std::string_view lm_head = "lm_head";
   std::string_view attention_norm = "input_layernorm";
+  // Norms of parallel sublayers with one each; empty: attention_norm and mlp_norm.
+  std::string_view parallel_attention_norm = "";
+  std::string_view parallel_mlp_norm = "";
   std::string_view q_proj = "self_attn.q_proj";
   std::string_view k_proj = "self_attn.k_proj";
   std::string_view v_proj = "self_attn.v_proj";
@@ -38,6 +41,7 @@ struct DecoderNames {
   std::string_view kv_b_proj = "self_attn.kv_b_proj";
   std::string_view q_norm = "self_attn.q_norm";
   std::string_view k_norm = "self_attn.k_norm";
+  std::string_view output_gate_proj = "";                             // with a projection of its own
   std::string_view sinks = "self_attn.sinks";                         // full name of the tensor
   std::string_view attention_post_norm = "post_attention_layernorm";  // norm after the sublayer or the sum
   std::string_view mlp_norm = "post_attention_layernorm";
@@ -45,6 +49,8 @@ struct DecoderNames {
   std::string_view up_proj = "mlp.up_proj";
   std::string_view gate_up_proj = "mlp.gate_up_proj";
   std::string_view down_proj = "mlp.down_proj";
+  std::string_view xielu_alpha_p = "mlp.act_fn.alpha_p";  // full names
+  std::string_view xielu_alpha_n = "mlp.act_fn.alpha_n";
   std::string_view mlp_post_norm = "post_feedforward_layernorm";
   std::string_view router = "mlp.gate";
   std::string_view experts = "mlp.experts";  // "<experts>.<expert>.<part>"

@@ -113,6 +113,26 @@ void SlotWriter::norm(std::string_view name, int64_t size, TensorView& into, flo
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
+void SlotWriter::head_norms(std::string_view name, int num_heads, int64_t head_dim, TensorView& into) {
+  WeightSlot slot{.use = WeightUse::kNorm,
+                  .shard = ShardAxis::kOutFeatures,
+                  .place = [&into](std::span<const Weight> weights) {
+                    into = weights[0].data.reshape({weights[0].data.num_elements()});
+                  }};
+  const std::string full = tensor_name(name, ".weight");
+  if (const size_t star = full.find('*'); star != std::string::npos) {
+    slot.joins_parts = true;
+    for (int head = 0; head < num_heads; ++head)
+      slot.parts.push_back({.name = std::string(full).replace(star, 1, std::to_string(head)),
+                            .rows = head_dim,
+                            .unit_rows = head_dim});
+  } else {
+    slot.columns = head_dim;
+    slot.parts.push_back({.name = full, .rows = num_heads});
+  }
+  slots_.push_back(std::move(slot));
+}
+
 void SlotWriter::gated_norm(std::string_view name, int64_t size, TensorView& into) {
   slots_.push_back({.parts = {{tensor_name(name, ".weight"), size}},
                     .use = WeightUse::kNorm,

@@ -53,6 +53,7 @@ enum class StoredLayout : uint8_t {
   kExpertColumns,  // [num_experts, columns, rows per expert]: transposed at load
   kConvolution,    // [rows, 1, columns]: channels and taps
   kColumns,        // [columns, rows]: transposed at load; a vector: [rows]
+  kOneRow,         // [1, rows]: vector
   kBroadcast,      // [1, 1, rows, 1]: vector with the axes of an activation
 };
 
@@ -141,6 +142,9 @@ class SlotWriter {
   // Norm of the residual stream, of into.kind: "<prefix><name>.weight" and ".bias", as far as the model has
   // them.
   void norm(std::string_view name, int64_t size, kernels::Norm& into, float scale = 1.0f);
+  // Norms of heads with a row of weights each: "<prefix><name>.weight" [num_heads, head_dim] or, if the name
+  // contains a star, a tensor [head_dim] per head with its index instead of the star.
+  void head_norms(std::string_view name, int num_heads, int64_t head_dim, TensorView& into);
   // Norm that multiplies by its weights, also in models with zero-centered norms.
   void gated_norm(std::string_view name, int64_t size, TensorView& into);
   // "<prefix><name>": a vector of factors around 1 that is loaded in float32.

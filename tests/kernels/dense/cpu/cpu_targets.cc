@@ -65,11 +65,15 @@ class CpuTarget : public Target {
   void relu2(const TensorView& x) const override { cpu::relu2(x, isa_); }
   void silu(const TensorView& x) const override { cpu::silu(x, isa_); }
   void clamp(const TensorView& x, float limit) const override { cpu::clamp(x, limit, isa_); }
-  void sigmoid_mul(const TensorView& gate, const TensorView& x) const override {
-    cpu::sigmoid_mul(gate, x, isa_);
+  void gate_mul(const TensorView& gate, const TensorView& x, GateFunction function) const override {
+    cpu::gate_mul(gate, x, function, isa_);
   }
-  void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const override {
-    cpu::scale_by_sigmoid(gate, x, isa_);
+  void scale_by_gate(const TensorView& gate, const TensorView& x, GateFunction function) const override {
+    cpu::scale_by_gate(gate, x, function, isa_);
+  }
+  void copy_heads(const TensorView& x, const TensorView& out) const override { cpu::copy_heads(x, out); }
+  void xielu(const TensorView& x, const TensorView& alphas) const override {
+    cpu::xielu(x, alphas.as<const float>()[0], alphas.as<const float>()[1]);
   }
   void multiply(const TensorView& factor, const TensorView& x) const override {
     cpu::multiply(factor, x, isa_);

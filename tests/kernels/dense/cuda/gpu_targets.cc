@@ -137,14 +137,27 @@ class GpuTarget : public Target {
     kernels::clamp(call.out(x), limit, call.stream());
     call.finish();
   }
-  void sigmoid_mul(const TensorView& gate, const TensorView& x) const override {
+  void gate_mul(const TensorView& gate, const TensorView& x, kernels::GateFunction function) const override {
     Call call;
-    kernels::sigmoid_mul(call.in(gate), call.out(x), call.stream());
+    kernels::gate_mul(call.in(gate), call.out(x), call.stream(), function);
     call.finish();
   }
-  void scale_by_sigmoid(const TensorView& gate, const TensorView& x) const override {
+  void scale_by_gate(const TensorView& gate, const TensorView& x,
+                     kernels::GateFunction function) const override {
     Call call;
-    kernels::scale_by_sigmoid(call.in(gate), call.out(x), call.stream());
+    kernels::scale_by_gate(call.in(gate), call.out(x), call.stream(), function);
+    call.finish();
+  }
+  void copy_heads(const TensorView& x, const TensorView& out) const override {
+    Call call;
+    kernels::copy_heads(call.in(x), call.out(out), call.stream());
+    call.finish();
+  }
+  void xielu(const TensorView& x, const TensorView& alphas) const override {
+    Call call;
+    const TensorView both = call.in(alphas);
+    kernels::xielu(call.out(x), {.positive = both.slice(0, 0, 1), .negative = both.slice(0, 1, 2)},
+                   call.stream());
     call.finish();
   }
   void multiply(const TensorView& factor, const TensorView& x) const override {

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cmath>
@@ -52,7 +53,7 @@ ExpertSet outside_best_groups(std::span<const float> ranks, const RouterRule& ru
 }
 
 void weigh_by_softmax(std::span<const float> logits, const RouterRule& rule, std::span<float> weights) {
-  const float largest = weights[0];
+  const float largest = *std::ranges::max_element(weights);
   float sum = 0.0f;
   for (const float logit :
        rule.weights == RouterWeights::kAllExperts ? logits : std::span<const float>(weights))
@@ -69,6 +70,20 @@ void weigh_by_sigmoid(const RouterRule& rule, std::span<float> weights) {
   for (float& weight : weights) weight = weight / sum * rule.scale;
 }
 
+void weigh_by_near(std::span<const float> logits, const RouterRule& rule, std::span<const int32_t> experts,
+                   std::span<float> weights) {
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const float own = logits[static_cast<size_t>(experts[i])];
+    float sum = 0.0f;
+    for (size_t e = 0; e < logits.size(); ++e) {
+      if (i > 0 && static_cast<int32_t>(e) == experts[0]) continue;
+      const float other = logits[e];
+      if (!((own - other) / std::max(std::abs(other), own) > rule.near)) sum += std::exp(other - own);
+    }
+    weights[i] = rule.scale / sum;
+  }
+}
+
 void route_token(int64_t token, std::span<const float> logits, const RouteArgs& args,
                  std::span<int32_t> experts, std::span<float> weights) {
   const bool softmax = args.rule.scores == RouterScores::kSoftmax;
@@ -80,6 +95,13 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
     const float* const correction = args.correction.empty() ? nullptr : args.correction.as<const float>();
     for (size_t i = 0; i < logits.size(); ++i)
       scores[i] = sigmoid(logits[i]) + (correction == nullptr ? 0.0f : correction[i]);
+    ranks = std::span(scores).first(logits.size());
+  } else if (softmax && !args.correction.empty()) {
+    const float largest = *std::ranges::max_element(logits);
+    float sum = 0.0f;
+    for (const float logit : logits) sum += std::exp(logit - largest);
+    for (size_t i = 0; i < logits.size(); ++i)
+      scores[i] = std::exp(logits[i] - largest) / sum + args.correction.as<const float>()[i];
     ranks = std::span(scores).first(logits.size());
   }
   if (args.rule.spread != 0) {
@@ -93,7 +115,9 @@ void route_token(int64_t token, std::span<const float> logits, const RouteArgs& 
     taken.set(static_cast<size_t>(experts[i]));
     weights[i] = logits[static_cast<size_t>(experts[i])];
   }
-  if (softmax)
+  if (args.rule.weights == RouterWeights::kNearExperts)
+    weigh_by_near(logits, args.rule, experts, weights);
+  else if (softmax)
     weigh_by_softmax(logits, args.rule, weights);
   else
     weigh_by_sigmoid(args.rule, weights);

@@ -229,6 +229,8 @@ RouteParams route_params(const RouteArgs& args, int64_t num_experts) {
           .sum_epsilon = args.rule.sum_epsilon,
           .over_all_experts = args.rule.weights == RouterWeights::kAllExperts,
           .sigmoid = args.rule.scores == RouterScores::kSigmoid,
+          .over_near_experts = args.rule.weights == RouterWeights::kNearExperts,
+          .near = args.rule.near,
           .spread = args.rule.spread};
 }
 

@@ -1,10 +1,12 @@
 #include "attend/kernels/norm_rope/cpu/elementwise.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/norm_rope/cpu/elementwise_kernels.h"
+#include "attend/kernels/norm_rope/gate_functions.h"
 #include "attend/kernels/norm_rope/rotate.h"
 
 namespace attend::kernels::cpu {
@@ -124,10 +126,13 @@ void layer_norm(const TensorView& x, const TensorView& weight, const TensorView&
                 const TensorView& out, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows from(x), to(out);
-  const int64_t dim = x.shape[1];
+  const int64_t dim = x.shape[static_cast<size_t>(x.rank) - 1], num_heads = x.rank == 3 ? x.shape[1] : 1;
   const DType dtype = weight.empty() ? bias.dtype : weight.dtype;
+  const auto weight_bytes = dim * static_cast<int64_t>(size_of(dtype));
   parallel_for_rows(from.num_rows, dim, [&](int64_t row) {
-    kernels.layer_norm(from[row], weight.data, bias.data, dtype, eps, to[row], dim);
+    const void* const weights =
+        weight.empty() ? nullptr : static_cast<const char*>(weight.data) + row % num_heads * weight_bytes;
+    kernels.layer_norm(from[row], weights, bias.data, dtype, eps, to[row], dim);
   });
 }
 
@@ -172,18 +177,42 @@ void clamp(const TensorView& x, float limit, Isa isa) {
                     [&](int64_t row) { kernels.clamp(rows[row], limit, x.shape[1]); });
 }
 
-void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa) {
+void gate_mul(const TensorView& gate, const TensorView& x, GateFunction function, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows gates(gate), rows(x);
-  parallel_for_rows(rows.num_rows, x.shape[2],
-                    [&](int64_t row) { kernels.sigmoid_mul(gates[row], rows[row], x.shape[2]); });
+  const int64_t dim = x.shape[2];
+  parallel_for_rows(rows.num_rows, dim, [&](int64_t row) {
+    if (function == GateFunction::kSigmoid) return kernels.sigmoid_mul(gates[row], rows[row], dim);
+    for (int64_t i = 0; i < dim; ++i) rows[row][i] *= softplus(gates[row][i]);
+  });
 }
 
-void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Isa isa) {
+void scale_by_gate(const TensorView& gate, const TensorView& x, GateFunction function, Isa isa) {
   const ElementwiseKernels kernels = elementwise_kernels(isa);
   const OuterRows gates(gate), rows(x);
+  const int64_t dim = x.shape[static_cast<size_t>(x.rank) - 1];
+  parallel_for_rows(rows.num_rows, dim, [&](int64_t row) {
+    const float value = *gates[row];
+    kernels.scale(rows[row],
+                  function == GateFunction::kSigmoid ? 1.0f / (1.0f + std::exp(-value)) : softplus(value),
+                  dim);
+  });
+}
+
+void xielu(const TensorView& x, float alpha_p, float alpha_n) {
+  const OuterRows rows(x);
+  const float a = softplus(alpha_p), b = kXieluBeta + softplus(alpha_n);
   parallel_for_rows(rows.num_rows, x.shape[1], [&](int64_t row) {
-    kernels.scale(rows[row], 1.0f / (1.0f + std::exp(-*gates[row])), x.shape[1]);
+    for (int64_t i = 0; i < x.shape[1]; ++i) rows[row][i] = xielu_of(rows[row][i], a, b);
+  });
+}
+
+void copy_heads(const TensorView& x, const TensorView& out) {
+  const OuterRows from(x), to(out);
+  const int64_t dim = out.shape[2], kept = std::min(x.shape[2], dim);
+  parallel_for_rows(to.num_rows, dim, [&](int64_t row) {
+    std::copy_n(from[row], kept, to[row]);
+    std::fill(to[row] + kept, to[row] + dim, 0.0f);
   });
 }
 

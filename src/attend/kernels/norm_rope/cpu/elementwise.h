@@ -3,6 +3,7 @@
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend::kernels::cpu {
@@ -28,8 +29,10 @@ void relu(const TensorView& x, Isa isa);
 void relu2(const TensorView& x, Isa isa);
 void silu(const TensorView& x, Isa isa);
 void clamp(const TensorView& x, float limit, Isa isa);
-void sigmoid_mul(const TensorView& gate, const TensorView& x, Isa isa);
-void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Isa isa);
+void gate_mul(const TensorView& gate, const TensorView& x, GateFunction function, Isa isa);
+void scale_by_gate(const TensorView& gate, const TensorView& x, GateFunction function, Isa isa);
+void xielu(const TensorView& x, float alpha_p, float alpha_n);
+void copy_heads(const TensorView& x, const TensorView& out);
 void multiply(const TensorView& factor, const TensorView& x, Isa isa);
 void scale(const TensorView& x, float factor, Isa isa);
 void soft_cap(const TensorView& x, float cap, Isa isa);

@@ -73,13 +73,15 @@ LimitParams limit_params(const TensorView& x, float limit) {
 }
 
 ScaleParams scale_params(const TensorView& x, const TensorView& gates, float factor) {
+  const int64_t num_columns = x.shape[static_cast<size_t>(x.rank) - 1];
   return {.x = device_rows(x),
           .gates = device_rows(gates),
+          .softplus = false,
           .factor = factor,
           .device_factor = nullptr,
-          .num_rows = static_cast<int32_t>(x.shape[0]),
-          .num_columns = static_cast<int32_t>(x.shape[1]),
-          .aligned = x.shape[1] % kGroup == 0 && rows_aligned({&x})};
+          .num_rows = static_cast<int32_t>(num_columns == 0 ? 0 : x.num_elements() / num_columns),
+          .num_columns = static_cast<int32_t>(num_columns),
+          .aligned = num_columns % kGroup == 0 && rows_aligned({&x})};
 }
 
 RopeHeads rope_heads(const TensorView& x, const TensorView& norm_weight) {
@@ -155,15 +157,16 @@ void add_embedding(View<const int32_t> ids, const TensorView& table, const Tenso
 
 void layer_norm(const TensorView& x, const TensorView& addend, const TensorView& weight,
                 const TensorView& bias, float eps, const TensorView& out, Stream& stream) {
-  const int64_t dim = x.shape[1];
+  const int64_t dim = x.shape[static_cast<size_t>(x.rank) - 1];
   launch_layer_norm({.x = device_rows(x),
                      .addend = device_rows(addend),
                      .out = device_rows(out),
                      .weight = device_vector(weight),
                      .bias = device_vector(bias),
                      .eps = eps,
-                     .num_rows = static_cast<int32_t>(dim == 0 ? 0 : x.shape[0]),
+                     .num_rows = static_cast<int32_t>(dim == 0 ? 0 : x.num_elements() / dim),
                      .dim = static_cast<int32_t>(dim),
+                     .num_heads = static_cast<int32_t>(x.rank == 3 ? x.shape[1] : 1),
                      .aligned = dim % kGroup == 0 && rows_aligned({&x, &addend, &out}),
                      .weight_aligned = dim % kGroup == 0 && rows_aligned({&weight, &bias})},
                     stream.handle);
@@ -179,16 +182,24 @@ void relu2(const TensorView& x, Stream& stream) { launch_relu2(activation_params
 
 void silu(const TensorView& x, Stream& stream) { launch_silu(activation_params(x), stream.handle); }
 
-void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream) {
-  launch_sigmoid_mul(factor_params(gate, x), stream.handle);
+void gate_mul(const TensorView& gate, const TensorView& x, GateFunction function, Stream& stream) {
+  const bool sigmoid = function == GateFunction::kSigmoid;
+  (sigmoid ? launch_sigmoid_mul : launch_softplus_mul)(factor_params(gate, x), stream.handle);
 }
 
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream) {
   launch_multiply(factor_params(factor, x), stream.handle);
 }
 
-void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream) {
-  launch_scale(scale_params(x, gate, 1.0f), stream.handle);
+void scale_by_gate(const TensorView& gate, const TensorView& x, GateFunction function, Stream& stream) {
+  ScaleParams params = scale_params(x, gate, 1.0f);
+  params.softplus = function == GateFunction::kSoftplus;
+  launch_scale(params, stream.handle);
+}
+
+void xielu(const TensorView& x, const XieluAlphas& alphas, Stream& stream) {
+  launch_xielu({activation_params(x), alphas.positive.as<const float>(), alphas.negative.as<const float>()},
+               stream.handle);
 }
 
 void scale(const TensorView& x, float factor, Stream& stream) {
@@ -251,6 +262,16 @@ void scale_by_position(const TensorView& q, View<const int32_t> positions,
                             .head_dim = static_cast<int32_t>(q.shape[2]),
                             .element = rows.element},
                            stream.handle);
+}
+
+void copy_heads(const TensorView& x, const TensorView& out, Stream& stream) {
+  launch_copy_heads({.from = device_rows(x),
+                     .to = device_rows(out),
+                     .num_tokens = static_cast<int32_t>(x.shape[0]),
+                     .num_heads = static_cast<int32_t>(x.shape[1]),
+                     .from_dim = static_cast<int32_t>(x.shape[2]),
+                     .to_dim = static_cast<int32_t>(out.shape[2])},
+                    stream.handle);
 }
 
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {

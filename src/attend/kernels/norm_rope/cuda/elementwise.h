@@ -2,6 +2,7 @@
 // dtype except fp8. The functions of those headers check shapes and call these.
 #pragma once
 
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
 
 namespace attend::kernels::cuda {
@@ -24,8 +25,10 @@ void relu(const TensorView& x, Stream& stream);
 void relu2(const TensorView& x, Stream& stream);
 void silu(const TensorView& x, Stream& stream);
 void clamp(const TensorView& x, float limit, Stream& stream);
-void sigmoid_mul(const TensorView& gate, const TensorView& x, Stream& stream);
-void scale_by_sigmoid(const TensorView& gate, const TensorView& x, Stream& stream);
+void gate_mul(const TensorView& gate, const TensorView& x, GateFunction function, Stream& stream);
+void scale_by_gate(const TensorView& gate, const TensorView& x, GateFunction function, Stream& stream);
+void copy_heads(const TensorView& x, const TensorView& out, Stream& stream);
+void xielu(const TensorView& x, const XieluAlphas& alphas, Stream& stream);
 void multiply(const TensorView& factor, const TensorView& x, Stream& stream);
 void scale(const TensorView& x, float factor, Stream& stream);
 void scale(const TensorView& x, const TensorView& factor, Stream& stream);

@@ -14,6 +14,7 @@
 #include "attend/kernels/common/cuda/ptx/dependent_launch.cuh"
 #include "attend/kernels/norm_rope/cuda/elementwise_kernels.h"
 #include "attend/kernels/norm_rope/cuda/row_kernels.cuh"
+#include "attend/kernels/norm_rope/gate_functions.h"
 #include "attend/kernels/norm_rope/gelu.h"
 
 namespace attend::kernels::cuda {
@@ -190,6 +191,10 @@ struct Sigmoid {
   static __device__ float of(float x) { return times_sigmoid(1.0f, x); }
 };
 
+struct Softplus {
+  static __device__ float of(float x) { return softplus(x); }
+};
+
 struct Identity {
   static __device__ float of(float x) { return x; }
 };
@@ -232,6 +237,22 @@ __global__ void __launch_bounds__(kMaxThreads)
   row.store(g, group);
 }
 
+// Same grid as activation_kernel.
+template <class Row>
+__global__ void __launch_bounds__(kMaxThreads) xielu_kernel(const __grid_constant__ XieluParams params) {
+  ptx::launch_dependents();
+  const float a = softplus(*params.alpha_p), b = kXieluBeta + softplus(*params.alpha_n);
+  ptx::griddepcontrol_wait();
+  const int g = static_cast<int>(blockIdx.y * blockDim.x + threadIdx.x);
+  if (g >= num_element_groups(params.num_columns)) return;
+  const Row row(params.x, blockIdx.x, params.num_columns, params.aligned);
+  Group group;
+  Row::convert(row.load(g), group);
+#pragma unroll
+  for (int i = 0; i < kGroupElements; ++i) group[i] = xielu_of(group[i], a, b);
+  row.store(g, group);
+}
+
 // Same grid as gate_kernel.
 template <class Row>
 __global__ void __launch_bounds__(kMaxThreads) scale_kernel(const __grid_constant__ ScaleParams params) {
@@ -242,9 +263,11 @@ __global__ void __launch_bounds__(kMaxThreads) scale_kernel(const __grid_constan
   const Row row(params.x, blockIdx.x, params.num_columns, params.aligned);
   float factor = params.factor;
   if (params.device_factor != nullptr) factor *= *params.device_factor;
-  if (params.gates.data != nullptr)
-    factor *= Sigmoid::of(
-        load_element(params.gates.data, row_begin(params.gates, blockIdx.x), params.gates.element));
+  if (params.gates.data != nullptr) {
+    const float gate =
+        load_element(params.gates.data, row_begin(params.gates, blockIdx.x), params.gates.element);
+    factor *= params.softplus ? softplus(gate) : Sigmoid::of(gate);
+  }
   Group group;
   Row::convert(row.load(g), group);
 #pragma unroll
@@ -368,6 +391,10 @@ void launch_sigmoid_mul(const GateParams& params, void* stream) {
   launch_gate<Sigmoid>(params, stream, "sigmoid_mul");
 }
 
+void launch_softplus_mul(const GateParams& params, void* stream) {
+  launch_gate<Softplus>(params, stream, "softplus_mul");
+}
+
 void launch_multiply(const GateParams& params, void* stream) {
   launch_gate<Identity>(params, stream, "multiply");
 }
@@ -382,6 +409,15 @@ void launch_relu2(const ActivationParams& params, void* stream) {
 
 void launch_silu(const ActivationParams& params, void* stream) {
   launch_activation<Silu>(params, stream, "silu");
+}
+
+void launch_xielu(const XieluParams& params, void* stream) {
+  const RowParts parts(params.num_rows, params.num_columns);
+  if (parts.empty()) return;
+  launch_for_rows(params.aligned, {params.x.element}, [&]<class Row> {
+    launch_dependent<XieluParams>(xielu_kernel<Row>, parts.grid, parts.num_threads, 0, stream, params,
+                                  "xielu");
+  });
 }
 
 void launch_scale(const ScaleParams& params, void* stream) {

@@ -52,16 +52,18 @@ struct GateParams {
 void launch_silu_mul(const GateParams& params, void* stream);
 void launch_gelu_mul(const GateParams& params, void* stream);
 void launch_gelu_tanh_mul(const GateParams& params, void* stream);
-// out = sigmoid(gate) * up, and out = gate * up. out may be up.
+// out = sigmoid(gate) * up, out = softplus(gate) * up, and out = gate * up. out may be up.
 void launch_sigmoid_mul(const GateParams& params, void* stream);
+void launch_softplus_mul(const GateParams& params, void* stream);
 void launch_multiply(const GateParams& params, void* stream);
 
 // out = LayerNorm of x, or of x + addend. out may be x or addend.
 struct LayerNormParams {
   DeviceRows x, addend, out;
-  DeviceVector weight, bias;  // [dim]; null: ones, zeros
+  DeviceVector weight, bias;  // [num_heads * dim], [dim]; null: ones, zeros
   float eps;
   int32_t num_rows, dim;
+  int32_t num_heads;  // row r has the weights of head r % num_heads
   bool aligned, weight_aligned;
 };
 void launch_layer_norm(const LayerNormParams& params, void* stream);
@@ -77,11 +79,16 @@ void launch_gelu_tanh(const ActivationParams& params, void* stream);
 void launch_relu(const ActivationParams& params, void* stream);
 void launch_relu2(const ActivationParams& params, void* stream);
 void launch_silu(const ActivationParams& params, void* stream);
+struct XieluParams : ActivationParams {
+  const float *alpha_p, *alpha_n;  // one value each
+};
+void launch_xielu(const XieluParams& params, void* stream);
 
 // x = factor x, or sigmoid(gates[row]) factor x if there are gates, or *device_factor factor x.
 struct ScaleParams {
   DeviceRows x;
   DeviceRows gates;  // [num_rows, 1]
+  bool softplus;     // softplus instead of sigmoid of the gates
   float factor;
   const float* device_factor;  // null: none
   int32_t num_rows, num_columns;
@@ -119,6 +126,13 @@ struct ScaleByPositionParams {
 };
 void launch_scale_by_position(const ScaleByPositionParams& params, void* stream);
 
+// to[token][head] = from[token][head], cut or filled with zeros.
+struct CopyHeadsParams {
+  DeviceRows from, to;
+  int32_t num_tokens, num_heads, from_dim, to_dim;
+};
+void launch_copy_heads(const CopyHeadsParams& params, void* stream);
+
 // Heads [num_tokens, num_heads, head_dim], normalized if there is a weight.
 struct RopeHeads {
   void* data;
@@ -139,8 +153,8 @@ struct NormRopeParams {
   int64_t cos_stride, sin_stride;
   float eps;
   int32_t num_tokens, head_dim, half;  // half: number of rotated pairs, at most kMaxRopeHalf; 0: no angles
-  bool norm_after_rope;  // heads of q and k are normalized again after the rotation, without weights
-  bool norm_v;           // stored heads of v are normalized, without weights
+  bool norm_after_rope;                // heads of q and k are normalized after the rotation, not before it
+  bool norm_v;                         // stored heads of v are normalized, without weights
 };
 // `interleaved`: pairs are (2 i, 2 i + 1), otherwise (i, i + half).
 void launch_norm_rope(const NormRopeParams& params, bool interleaved, void* stream);

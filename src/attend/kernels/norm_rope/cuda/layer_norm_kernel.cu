@@ -14,8 +14,8 @@
 namespace attend::kernels::cuda {
 namespace {
 
-__device__ UnalignedRow make_row(const DeviceVector& vector, int dim, bool aligned) {
-  return UnalignedRow({const_cast<void*>(vector.data), 0, 0, 1, vector.element}, 0, dim, aligned);
+__device__ UnalignedRow make_row(const DeviceVector& vector, int row, int dim, bool aligned) {
+  return UnalignedRow({const_cast<void*>(vector.data), dim, 0, 1, vector.element}, row, dim, aligned);
 }
 
 template <class Row>
@@ -28,8 +28,9 @@ __global__ void __launch_bounds__(kMaxNormThreads, 1)
   const Row x = row_at(params.x), addend = row_at(params.addend), out = row_at(params.out);
   const bool adds = params.addend.data != nullptr;
   // Weights may have another dtype than the rows.
-  const UnalignedRow weight = make_row(params.weight, params.dim, params.weight_aligned),
-                     bias = make_row(params.bias, params.dim, params.weight_aligned);
+  const int head = static_cast<int>(blockIdx.x) % params.num_heads;
+  const UnalignedRow weight = make_row(params.weight, head, params.dim, params.weight_aligned),
+                     bias = make_row(params.bias, 0, params.dim, params.weight_aligned);
   const int num_groups = num_element_groups(params.dim), num_threads = static_cast<int>(blockDim.x);
   const auto load = [&](int g, Group& group) {
     Row::convert(x.load(g), group);

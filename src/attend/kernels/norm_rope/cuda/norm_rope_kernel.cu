@@ -150,7 +150,8 @@ class HeadLane {
         load_halves<kInterleaved, kPairs>(heads_.data, begin_, heads_.element, params_.half, lane_);
     float kept[kKeptRest];
     load_rest(heads_.data, begin_ + 2 * params_.half, heads_.element, num_rest(), lane_, kept);
-    const bool normalize = heads_.norm.data != nullptr;
+    const bool has_weights = heads_.norm.data != nullptr;
+    const bool normalize = has_weights && !params_.norm_after_rope;
     const float scale = normalize ? head_norm_scale(x, kept, [](float value, float) { return value; }) : 1.0f;
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
@@ -165,16 +166,21 @@ class HeadLane {
     // Elements that are not rotated.
     const auto rest = [&](float value, float weight) { return normalize ? value * scale * weight : value; };
     const float scale_after_rope = params_.norm_after_rope ? head_norm_scale(x, kept, rest) : 1.0f;
+    const bool weighs = has_weights && params_.norm_after_rope;
+    const auto final_factor = [&](float weight) {
+      return weighs ? scale_after_rope * weight : scale_after_rope;
+    };
 #pragma unroll
     for (int j = 0; j < kPairs; ++j) {
       const int i = lane_ + 32 * j;
       if (i >= params_.half) break;
-      write(pair_first<kInterleaved>(i), x.first[j] * scale_after_rope);
-      write(pair_second<kInterleaved>(i, params_.half), x.second[j] * scale_after_rope);
+      write(pair_first<kInterleaved>(i), x.first[j] * final_factor(weights_.first[j]));
+      write(pair_second<kInterleaved>(i, params_.half), x.second[j] * final_factor(weights_.second[j]));
     }
     if (!all && !normalize && !params_.norm_after_rope) return;
-    for_each_rest(
-        kept, [&](int d, float value, float weight) { write(d, rest(value, weight) * scale_after_rope); });
+    for_each_rest(kept, [&](int d, float value, float weight) {
+      write(d, rest(value, weight) * final_factor(weight));
+    });
   }
   __device__ void store(int d, float value) const {
     store_element(heads_.data, begin_ + d, heads_.element, value);

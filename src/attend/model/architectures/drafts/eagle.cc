@@ -5,10 +5,10 @@
 namespace attend {
 namespace {
 
-constexpr int kMaxSize = 1 << 30, kMaxStates = 16;
+constexpr int kMaxDraftSize = 1 << 30, kMaxStates = 16;
 
 int read_target_size(const JsonNode& json, const ModelSpec& spec) {
-  return json.find_integer("target_hidden_size", 1, kMaxSize).value_or(spec.hidden_size);
+  return json.find_integer("target_hidden_size", 1, kMaxDraftSize).value_or(spec.hidden_size);
 }
 
 // LlamaForCausalLMEagle3. attention_bias does not apply: published heads have no biases of q, k, v and o.
@@ -25,7 +25,7 @@ std::vector<int> read_aux_layers(const JsonNode& json) {
   const auto eagle = json.find("eagle_config");
   const auto field = eagle ? eagle->find("eagle_aux_hidden_state_layer_ids") : std::nullopt;
   for (size_t i = 0; field && i < field->array_size(); ++i) {
-    ids.push_back(field->at(i).integer(0, kMaxSize));
+    ids.push_back(field->at(i).integer(0, kMaxDraftSize));
     if (i > 0 && ids[i] <= ids[i - 1]) field->reject("layers in ascending order");
   }
   if (ids.size() > kMaxStates) field->reject("at most " + std::to_string(kMaxStates) + " layers");
@@ -46,7 +46,7 @@ void read_eagle3(const JsonNode& json, ModelSpec& spec) {
     fail(ErrorCode::kUnsupported, json.where("norm_before_fc"), " true with fc_norm: expected one of them");
   draft.stream_normed = json.boolean_or("norm_before_residual", false);
   draft.returns_normed = json.boolean_or("norm_output", false);
-  draft.head_size = json.find_integer("draft_vocab_size", 1, kMaxSize).value_or(0);
+  draft.head_size = json.find_integer("draft_vocab_size", 1, kMaxDraftSize).value_or(0);
   if (draft.head_size > spec.vocab_size)
     fail(ErrorCode::kCorruptFile, json.where("draft_vocab_size"), " ", draft.head_size,
          ": expected at most vocab_size ", spec.vocab_size);

@@ -58,6 +58,7 @@ constinit const ModelArchitecture kMiMoPrediction{.name = "MiMoMTP",
                                                             .draft_hidden_norm = ".hidden_layernorm"}};
 
 constinit const ModelArchitecture kMiMo{.name = "MiMoForCausalLM",
+                                        .models = "MiMo-7B",
                                         .read_config = read_mimo,
                                         .defaults = {.num_kv_heads = 32},
                                         .prediction = &kMiMoPrediction};

@@ -26,6 +26,7 @@ void read_bamba_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kBamba{.name = "BambaForCausalLM",
+                                         .models = "Bamba 9B",
                                          .read_config = read_bamba_config,
                                          .defaults = {.vocab_size = 128000,
                                                       .hidden_size = 4096,

@@ -75,6 +75,7 @@ void read_falcon_h1_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kFalconH1{.name = "FalconH1ForCausalLM",
+                                            .models = "Falcon-H1 0.5B to 34B",
                                             .read_config = read_falcon_h1_config,
                                             .defaults = {.vocab_size = 128000,
                                                          .hidden_size = 4096,

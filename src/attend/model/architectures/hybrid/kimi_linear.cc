@@ -6,7 +6,7 @@
 
 #include "attend/base/error.h"
 #include "attend/kernels/recurrent/recurrent.h"
-#include "attend/model/architectures/deepseek.h"
+#include "attend/model/architectures/latent/deepseek.h"
 
 namespace attend {
 namespace {
@@ -100,6 +100,7 @@ void read_kimi_layers(const JsonNode& json, const ConfigDefaults& defaults, Mode
 
 constinit const ModelArchitecture kKimiLinear{
     .name = "KimiLinearForCausalLM",
+    .models = "Kimi-Linear-48B-A3B",
     .read_layers = read_kimi_layers,
     .defaults = {.vocab_size = 163840,
                  .hidden_size = 2304,

@@ -118,12 +118,14 @@ constexpr DecoderNames lfm2_names() {
 }  // namespace
 
 constinit const ModelArchitecture kLfm2{.name = "Lfm2ForCausalLM",
+                                        .models = "LFM2 350M to 2.6B",
                                         .read_layers = read_lfm2_layers,
                                         .read_config = read_lfm2_config,
                                         .defaults = lfm2_defaults(2560, 12288),
                                         .names = lfm2_names()};
 
 constinit const ModelArchitecture kLfm2Moe{.name = "Lfm2MoeForCausalLM",
+                                           .models = "LFM2-8B-A1B",
                                            .read_layers = read_lfm2_layers,
                                            .read_config = read_lfm2_moe_config,
                                            .defaults = lfm2_defaults(2048, 7168),

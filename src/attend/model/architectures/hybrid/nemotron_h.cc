@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "attend/base/error.h"
-#include "attend/model/architectures/deepseek.h"
 #include "attend/model/architectures/hybrid/mamba2.h"
+#include "attend/model/architectures/latent/deepseek.h"
 
 namespace attend {
 namespace {
@@ -102,6 +102,7 @@ void read_nemotron_layers(const JsonNode& json, const ConfigDefaults& defaults, 
 
 constinit const ModelArchitecture kNemotronH{
     .name = "NemotronHForCausalLM",
+    .models = "Nemotron-H, Nemotron Nano 2, Nemotron 3",
     .read_layers = read_nemotron_layers,
     .defaults = {.vocab_size = 131072,
                  .hidden_size = 4096,

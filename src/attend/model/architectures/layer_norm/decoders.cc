@@ -4,33 +4,39 @@
 
 namespace attend {
 
-// StableLM: partial RoPE.
+// StableLM: partial RoPE and, in larger models, LayerNorm of q and k heads.
 namespace {
 
 void read_stablelm_config(const JsonNode& json, ModelSpec& spec) {
-  reject_flag(json, "qk_layernorm", "LayerNorm of q and k");
   const bool bias = json.boolean_or("use_qkv_bias", false);
-  for_each_attention(spec, [&](AttentionSpec& attention) { attention.qkv_bias = bias; });
+  const bool norms = json.boolean_or("qk_layernorm", false);
+  for_each_attention(spec, [&](AttentionSpec& attention) {
+    attention.qkv_bias = bias;
+    if (norms) attention.qk_norm = QkNormSpan::kHeadLayerNorm;
+  });
   const bool parallel = json.boolean_or("use_parallel_residual", false);
   for (LayerSpec& layer : spec.layers) layer.norms = {.parallel = parallel, .shared = parallel};
 }
 
 }  // namespace
 
-constinit const ModelArchitecture kStableLm{.name = "StableLmForCausalLM",
-                                            .read_config = read_stablelm_config,
-                                            .defaults = {.vocab_size = 50304,
-                                                         .hidden_size = 2560,
-                                                         .intermediate_size = 6912,
-                                                         .num_layers = 32,
-                                                         .num_q_heads = 32,
-                                                         .num_kv_heads = 32,
-                                                         .max_position_embeddings = 4096,
-                                                         .norm_eps = 1e-5,
-                                                         .rope = {.partial_rotary_factor = 0.25},
-                                                         .keys = {.norm_eps = "layer_norm_eps"},
-                                                         .norm_kind = kernels::NormKind::kLayer,
-                                                         .norm_biases = true}};
+constinit const ModelArchitecture kStableLm{
+    .name = "StableLmForCausalLM",
+    .models = "StableLM 3B, StableLM 2",
+    .read_config = read_stablelm_config,
+    .defaults = {.vocab_size = 50304,
+                 .hidden_size = 2560,
+                 .intermediate_size = 6912,
+                 .num_layers = 32,
+                 .num_q_heads = 32,
+                 .num_kv_heads = 32,
+                 .max_position_embeddings = 4096,
+                 .norm_eps = 1e-5,
+                 .rope = {.partial_rotary_factor = 0.25},
+                 .keys = {.norm_eps = "layer_norm_eps"},
+                 .norm_kind = kernels::NormKind::kLayer,
+                 .norm_biases = true},
+    .names = {.q_norm = "self_attn.q_layernorm.norms.*", .k_norm = "self_attn.k_layernorm.norms.*"}};
 
 // StarCoder 2: an MLP without a gate, biases and a window.
 namespace {
@@ -48,6 +54,7 @@ void read_starcoder2_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kStarcoder2{.name = "Starcoder2ForCausalLM",
+                                              .models = "StarCoder 2",
                                               .read_layers = read_plain_layers,
                                               .read_config = read_starcoder2_config,
                                               .defaults = {.vocab_size = 49152,
@@ -81,6 +88,7 @@ void read_nemotron_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kNemotron{.name = "NemotronForCausalLM",
+                                            .models = "Nemotron-4, Minitron",
                                             .read_layers = read_plain_layers,
                                             .read_config = read_nemotron_config,
                                             .defaults = {.vocab_size = 256000,
@@ -113,6 +121,7 @@ void read_olmo_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kOlmo{.name = "OlmoForCausalLM",
+                                        .models = "OLMo 1",
                                         .read_config = read_olmo_config,
                                         .defaults = {.vocab_size = 50304,
                                                      .hidden_size = 4096,

@@ -1,5 +1,5 @@
-// FalconForCausalLM: attention and an MLP without a gate, in parallel after one LayerNorm. q, k and v are one
-// tensor, by key head.
+// FalconForCausalLM: attention and an MLP without a gate, in parallel after one LayerNorm or, in large
+// models, one each. q, k and v are one tensor, by key head.
 #include "attend/model/architectures/architecture.h"
 
 namespace attend {
@@ -11,9 +11,7 @@ void read_falcon_layers(const JsonNode& json, const ConfigDefaults& defaults, Mo
   const bool is_new = json.boolean_or("new_decoder_architecture", false);
   const bool multi_query = json.boolean_or("multi_query", true);
   const bool parallel = is_new || json.boolean_or("parallel_attn", true);
-  if (is_new && json.find_integer("num_ln_in_parallel_attn", 1, 2).value_or(2) == 2)
-    fail(ErrorCode::kUnsupported, json.where("num_ln_in_parallel_attn"),
-         " 2: attend supports Falcon with one norm per layer");
+  const bool two_norms = is_new && json.find_integer("num_ln_in_parallel_attn", 1, 2).value_or(2) == 2;
   ConfigDefaults actual = defaults;
   if (!is_new) {
     actual.keys.num_kv_heads = "";  // no such field
@@ -26,13 +24,14 @@ void read_falcon_layers(const JsonNode& json, const ConfigDefaults& defaults, Mo
     attention.qkv_bias = attention.output_bias = bias;
     attention.qkv_storage = QkvStorage::kByKvHead;
     std::get<PlainMlpSpec>(layer.mlp).bias = bias;
-    layer.norms = {.parallel = parallel, .shared = parallel};
+    layer.norms = {.parallel = parallel, .shared = parallel && !two_norms};
   }
 }
 
 }  // namespace
 
 constinit const ModelArchitecture kFalcon{.name = "FalconForCausalLM",
+                                          .models = "Falcon 7B, 11B, 40B, 180B",
                                           .read_layers = read_falcon_layers,
                                           .defaults = {.vocab_size = 65024,
                                                        .hidden_size = 4544,
@@ -51,6 +50,8 @@ constinit const ModelArchitecture kFalcon{.name = "FalconForCausalLM",
                                           .names = {.embedding = "transformer.word_embeddings",
                                                     .layers = "transformer.h",
                                                     .final_norm = "transformer.ln_f",
+                                                    .parallel_attention_norm = "ln_attn",
+                                                    .parallel_mlp_norm = "ln_mlp",
                                                     .qkv_proj = "self_attention.query_key_value",
                                                     .o_proj = "self_attention.dense",
                                                     .up_proj = "mlp.dense_h_to_4h",

@@ -26,7 +26,6 @@ void read_gpt2_config(const JsonNode& json, ModelSpec& spec) {
     attention.rope_set = -1;
     std::get<PlainMlpSpec>(layer.mlp).bias = true;
   }
-  spec.ropes.clear();
   spec.learned_positions = {.num_rows = spec.max_position_embeddings, .norm = false};
   spec.transposed_linears = true;
 }
@@ -38,7 +37,8 @@ constexpr WeightPrefixes kGpt2Prefixes[] = {kGpt2Same, kGpt2Bare};
 }  // namespace
 
 constinit const ModelArchitecture kGpt2{.name = "GPT2LMHeadModel",
-                                        .read_layers = read_plain_layers,
+                                        .models = "GPT-2",
+                                        .read_layers = make_plain_layers,
                                         .read_config = read_gpt2_config,
                                         .defaults = {.vocab_size = 50257,
                                                      .hidden_size = 768,
@@ -83,6 +83,7 @@ void read_gptj_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kGptJ{.name = "GPTJForCausalLM",
+                                        .models = "GPT-J",
                                         .read_layers = read_plain_layers,
                                         .read_config = read_gptj_config,
                                         .defaults = {.vocab_size = 50400,
@@ -132,6 +133,7 @@ void read_neox_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kGptNeoX{.name = "GPTNeoXForCausalLM",
+                                           .models = "GPT-NeoX, Pythia",
                                            .read_layers = read_neox_layers,
                                            .read_config = read_neox_config,
                                            .defaults = {.vocab_size = 50432,

@@ -18,7 +18,6 @@ void read_opt_config(const JsonNode& json, ModelSpec& spec) {
     attention.rope_set = -1;
     std::get<PlainMlpSpec>(layer.mlp).bias = true;
   }
-  spec.ropes.clear();
   constexpr int kFirstRow = 2;  // the position table has two unused rows
   spec.learned_positions = {
       .num_rows = spec.max_position_embeddings + kFirstRow, .first_row = kFirstRow, .norm = false};
@@ -30,7 +29,8 @@ constexpr WeightPrefixes kOptPrefixes[] = {kSamePrefix, kBarePrefix};
 }  // namespace
 
 constinit const ModelArchitecture kOpt{.name = "OPTForCausalLM",
-                                       .read_layers = read_plain_layers,
+                                       .models = "OPT",
+                                       .read_layers = make_plain_layers,
                                        .read_config = read_opt_config,
                                        .defaults = {.vocab_size = 50272,
                                                     .hidden_size = 768,

@@ -19,6 +19,7 @@ void read_phi_config(const JsonNode& json, ModelSpec& spec) {
 }  // namespace
 
 constinit const ModelArchitecture kPhi{.name = "PhiForCausalLM",
+                                       .models = "Phi 1, 1.5, 2",
                                        .read_layers = read_plain_layers,
                                        .read_config = read_phi_config,
                                        .defaults = {.vocab_size = 51200,

@@ -114,6 +114,8 @@ void MlaModule::forward(ModuleStep& step) const {
     kernels::latent_linear(q_latent, q_norm_, q_b_.front(), q, context);
   }
   q = q.split(1, q_head_dim());
+  if (spec_.temperature.slope > 0.0f)
+    kernels::scale_by_position(q, step.batch.positions, spec_.temperature, context.stream);
   const RopeRows rope = spec_.rope_set < 0 ? RopeRows() : step.ropes[static_cast<size_t>(spec_.rope_set)];
   const TensorView q_rope = q.slice(2, spec_.nope_dim, q_head_dim());
   const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);

@@ -12,7 +12,7 @@ GatedMlpModule::GatedMlpModule(const GatedMlpSpec& spec, const NormPlacement& no
       norms_(norms),
       gates_in_place_(device.type == DeviceType::kCpu),
       norm_(make_norm(norms.before, model)),
-      post_norm_(make_norm(norms.after, model)) {}
+      post_norm_(make_post_norm(norms.after, model)) {}
 
 void GatedMlpModule::add_slots(SlotWriter& slots) {
   const int64_t intermediate = spec_.intermediate_size;

@@ -36,7 +36,9 @@ void MoeMlpModule::add_slots(SlotWriter& slots) {
     slots.factors(names_.router_norm, hidden, router_norm_.weight, static_cast<float>(scale));
     slots.factors(names_.expert_scales, shape_.num_experts, expert_scales_);
   }
-  if (spec_.correction) slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_);
+  if (spec_.correction)
+    slots.vector_in_f32(names_.router_correction, shape_.num_experts, correction_, ShardAxis::kNone,
+                        spec_.correction_row ? StoredLayout::kOneRow : StoredLayout::kRows);
   const SlotWriter::Part gate{names_.expert_gate_proj, intermediate}, up{names_.expert_up_proj, intermediate},
       down{names_.expert_down_proj, expert_size};
   if (spec_.latent_size > 0) {
@@ -96,7 +98,8 @@ void MoeMlpModule::compute(ModuleStep& step, const TensorView& out) const {
     shared = {.gate_up = shared_gate_up_,
               .down = shared_down_.front(),
               .gate_up_out = step.scratch.take(2 * size),
-              .inner = step.scratch.take(size)};
+              .inner = step.scratch.take(size),
+              .scale = spec_.shared_scale};
   if (spec_.shared_gate) {
     shared.gate = shared_gate_.front();
     shared.gate_out = step.scratch.take_wide(DType::kF32, 1);

@@ -23,6 +23,7 @@ class PlainMlpModule : public Module {
   const DecoderNames& names_;
   const NormPlacement norms_;
   kernels::Norm norm_, post_norm_;
+  kernels::XieluAlphas alphas_;
   std::vector<Linear> up_, down_;
 };
 

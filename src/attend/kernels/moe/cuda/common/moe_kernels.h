@@ -17,10 +17,12 @@ struct RouteParams {
   const float* correction;     // [num_experts]; null: none
   const float* expert_scales;  // [num_experts]; null: none
   float scale;
-  float sum_epsilon;      // see RouterRule
-  bool over_all_experts;  // weights are scores among all experts, not only among the chosen ones
-  bool sigmoid;           // scores are sigmoids, not a softmax
-  uint32_t spread;        // see RouterRule
+  float sum_epsilon;       // see RouterRule
+  bool over_all_experts;   // weights are scores among all experts, not only among the chosen ones
+  bool sigmoid;            // scores are sigmoids, not a softmax
+  bool over_near_experts;  // RouterWeights::kNearExperts
+  float near;
+  uint32_t spread;  // see RouterRule
 };
 // Leaves `logits` null if they are not in memory.
 RouteParams route_params(const RouteArgs& args, int64_t num_experts);

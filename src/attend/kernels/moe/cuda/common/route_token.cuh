@@ -109,6 +109,19 @@ template <int kPerLane>
 __device__ void route_token(const RouteParams& params, const float* logits, int64_t token, int lane) {
   float own[kPerLane];
   uint32_t keys[kPerLane];
+  // A softmax with a correction ranks by scores. Otherwise only their order matters, which is that of logits.
+  const bool ranks_by_softmax = !params.sigmoid && params.correction != nullptr;
+  float largest_logit = 0.0f, score_sum = 1.0f;
+  if (ranks_by_softmax) {
+    uint32_t key = 0;
+    for (int expert = lane; expert < params.num_experts; expert += kRouteLanes)
+      key = max(key, order_key(logits[expert]));
+    largest_logit = key_rank(uint64_t{__reduce_max_sync(0xffffffffu, key)} << 32);
+    float sum = 0.0f;
+    for (int expert = lane; expert < params.num_experts; expert += kRouteLanes)
+      sum += expf(logits[expert] - largest_logit);
+    score_sum = warp_sum(sum);
+  }
 #pragma unroll
   for (int i = 0; i < kPerLane; ++i) {
     const int expert = i * kRouteLanes + lane;
@@ -117,6 +130,7 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
     float rank = own[i];
     if (params.sigmoid && given)
       rank = sigmoid(rank) + (params.correction == nullptr ? 0.0f : params.correction[expert]);
+    if (ranks_by_softmax && given) rank = expf(rank - largest_logit) / score_sum + params.correction[expert];
     if (params.spread != 0)
       rank = spread_rank(params.spread, static_cast<uint32_t>(token), static_cast<uint32_t>(expert));
     keys[i] = given ? order_key(rank) : 0;
@@ -130,7 +144,8 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
   }
   const bool has_choice = lane < params.top_k;
   const float logit = has_choice ? logits[chosen] : 0.0f;
-  const float largest = __shfl_sync(0xffffffffu, logit, 0);
+  const float best = __shfl_sync(0xffffffffu, logit, 0);
+  const float largest = ranks_by_softmax ? largest_logit : best;
   float weight = 0.0f;
   if (has_choice) weight = params.sigmoid ? sigmoid(logit) : expf(logit - largest);
   float sum = weight;
@@ -142,6 +157,24 @@ __device__ void route_token(const RouteParams& params, const float* logits, int6
   }
   sum = warp_sum(sum);
   if (params.sigmoid) sum = params.over_all_experts ? 1.0f : sum + params.sum_epsilon;
+  if (params.over_near_experts) {
+    const float second = __shfl_sync(0xffffffffu, logit, 1);
+    const int first_expert = __shfl_sync(0xffffffffu, chosen, 0);
+    float sums[2] = {0.0f, 0.0f};
+#pragma unroll
+    for (int i = 0; i < kPerLane; ++i) {
+      const int expert = i * kRouteLanes + lane;
+      if (expert >= params.num_experts) continue;
+      const auto term = [&](float y) {
+        return (y - own[i]) / fmaxf(fabsf(own[i]), y) > params.near ? 0.0f : expf(own[i] - y);
+      };
+      sums[0] += term(best);
+      if (expert != first_expert) sums[1] += term(second);
+    }
+    const float first_sum = warp_sum(sums[0]), second_sum = warp_sum(sums[1]);
+    weight = 1.0f;
+    sum = lane == 0 ? first_sum : second_sum;
+  }
   if (!has_choice) return;
   params.experts[token * params.top_k + lane] = chosen;
   const float scale = params.expert_scales == nullptr ? 1.0f : params.expert_scales[chosen];

@@ -1,4 +1,4 @@
-#include "attend/model/architectures/deepseek.h"
+#include "attend/model/architectures/latent/deepseek.h"
 
 #include <cmath>
 
@@ -48,7 +48,8 @@ kernels::RouterGroups read_groups(const JsonNode& json, const DeepseekDefaults& 
   return groups;
 }
 
-// Returns for each layer whether its MLP is dense, from mlp_layer_types or first_k_dense_replace.
+}  // namespace
+
 std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int missing) {
   std::vector<bool> dense;
   const auto types = json.find("mlp_layer_types");
@@ -67,7 +68,10 @@ std::vector<bool> read_dense_mlps(const JsonNode& json, size_t num_layers, int m
   return dense;
 }
 
-}  // namespace
+void set_sparse_mlps(const std::vector<bool>& is_dense, const MoeMlpSpec& experts, ModelSpec& spec) {
+  for (size_t i = 0; i < spec.layers.size(); ++i)
+    if (!is_dense[i]) spec.layers[i].mlp = experts;
+}
 
 MlaSpec read_latent_attention(const JsonNode& json, const DeepseekDefaults& defaults) {
   MlaSpec mla;
@@ -79,7 +83,7 @@ MlaSpec read_latent_attention(const JsonNode& json, const DeepseekDefaults& defa
   // The field has no default: it defines latent attention, and every published config has it.
   mla.kv_lora_rank = json.integer("kv_lora_rank", 1, kMaxLatentSize);
   mla.nope_dim = read_latent_size(json, "qk_nope_head_dim", defaults.nope_dim);
-  mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", 64);
+  mla.rope_dim = read_latent_size(json, "qk_rope_head_dim", defaults.rope_dim);
   mla.v_dim = read_latent_size(json, "v_head_dim", defaults.v_dim);
   // Backends check the sum of latent and rope dims, not the rope dim, so it is checked here.
   if (mla.rope_dim > kMaxRopeDim)
@@ -129,8 +133,15 @@ void read_latent_layers(const JsonNode& json, const DeepseekDefaults& defaults, 
     fail(ErrorCode::kUnsupported, json.where("mlp_bias"),
          " true: attend does not support biases in these MLPs");
   MlaSpec mla = read_latent_attention(json, defaults);
-  RopeConfig rope = read_rope(json, mla.rope_dim, spec.max_position_embeddings);
-  rope.interleaved = json.boolean_or("rope_interleave", true);
+  const int q_dim = mla.nope_dim + mla.rope_dim;
+  RopeConfig rope = defaults.rope_share_of_head
+                        ? read_rope(json, q_dim, spec.max_position_embeddings,
+                                    {.partial_rotary_factor = static_cast<double>(mla.rope_dim) / q_dim})
+                        : read_rope(json, mla.rope_dim, spec.max_position_embeddings);
+  if (rope.rotary_dim != mla.rope_dim)
+    fail(ErrorCode::kUnsupported, json.where("qk_rope_head_dim"), " ", mla.rope_dim, ": expected ",
+         rope.rotary_dim, ", the rotated dimensions according to partial_rotary_factor");
+  rope.interleaved = json.boolean_or("rope_interleave", defaults.interleaved_rope);
   mla.scale = static_cast<float>(yarn_softmax_scale(rope) /
                                  std::sqrt(static_cast<double>(mla.nope_dim + mla.rope_dim)));
   mla.rope_set = 0;
@@ -144,12 +155,8 @@ void read_deepseek_mlps(const JsonNode& json, const DeepseekDefaults& defaults,
                         const kernels::RouterRule& rule, ModelSpec& spec) {
   const std::vector<bool> is_dense = read_dense_mlps(json, spec.layers.size(), defaults.first_dense_layers);
   const GatedMlpSpec dense = read_gated_mlp(json, {.intermediate_size = defaults.intermediate_size});
-  const MoeMlpSpec experts = read_deepseek_experts(json, defaults, rule);
-  for (size_t i = 0; i < spec.layers.size(); ++i)
-    if (is_dense[i])
-      spec.layers[i].mlp = dense;
-    else
-      spec.layers[i].mlp = experts;
+  for (LayerSpec& layer : spec.layers) layer.mlp = dense;
+  set_sparse_mlps(is_dense, read_deepseek_experts(json, defaults, rule), spec);
 }
 
 kernels::RouterRule read_corrected_rule(const JsonNode& json, bool normalized, const char* alias) {
@@ -207,6 +214,7 @@ void read_v2_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
 
 constinit const ModelArchitecture kDeepseekV2{
     .name = "DeepseekV2ForCausalLM",
+    .models = "DeepSeek V2, V2-Lite",
     .read_layers = read_v2_layers,
     .defaults = {.vocab_size = 102400, .hidden_size = 4096, .max_position_embeddings = 2048},
     .aux_ids = AuxIds::kOutputsFromFirst};
@@ -240,10 +248,38 @@ void read_v3_layers(const JsonNode& json, const ConfigDefaults&, ModelSpec& spec
 
 constinit const ModelArchitecture kDeepseekV3{
     .name = "DeepseekV3ForCausalLM",
+    .models = "DeepSeek V3, R1, Kimi K2, Moonlight",
     .read_layers = read_v3_layers,
     .defaults = {.vocab_size = 129280, .hidden_size = 7168, .max_position_embeddings = 4096},
     .predicts_more_tokens = true,
     .prediction = &kDeepseekV3Prediction,
     .aux_ids = AuxIds::kOutputsFromFirst};
+
+// KimiK25ForConditionalGeneration: DeepSeek-V3 as a text model. transformers writes another name.
+namespace {
+
+constexpr WeightPrefix kKimiPublished[] = {{"", "language_model."}};
+constexpr WeightPrefix kKimiSaved[] = {{"model.", "model.language_model."}};
+constexpr WeightPrefixes kKimiPrefixes[] = {kKimiPublished, kKimiSaved};
+
+constexpr ModelArchitecture kimi_k25(std::string_view name) {
+  return {.name = name,
+          .models = "Kimi K2.5, K2.6 (text)",
+          .read_layers = read_v3_layers,
+          .defaults = {.vocab_size = 129280,
+                       .hidden_size = 7168,
+                       .max_position_embeddings = 4096,
+                       .tie_word_embeddings = true,
+                       .image_token_id = 163605},
+          .text_config = TextConfig::kNested,
+          .predicts_more_tokens = true,
+          .aux_ids = AuxIds::kOutputsFromFirst,
+          .prefixes = kKimiPrefixes};
+}
+
+}  // namespace
+
+constinit const ModelArchitecture kKimiK25 = kimi_k25("KimiK25ForConditionalGeneration");
+constinit const ModelArchitecture kKimiK25Saved = kimi_k25("Kimi_K25ForConditionalGeneration");
 
 }  // namespace attend
