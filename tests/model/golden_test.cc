@@ -380,6 +380,7 @@ constexpr const char* kVariantCases[] = {"gemma-first",
                                          "stablelm-qk-norms",
                                          "cohere-qk-norms",
                                          "qwen3-head-dim-20",
+                                         "gpt2-head-dim-59",
                                          "muse-glimmer-gates"};
 // Layers with recurrent states.
 constexpr const char* kRecurrentCases[] = {"qwen3-next-grouped",   "qwen3-next-some-dense",
