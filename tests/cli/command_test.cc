@@ -34,6 +34,17 @@ TEST(SupportMatrix, DocsMatchCapabilityRecords) {
   EXPECT_EQ(page.str(), attend("backends --markdown", Streams::kStdout).out);
 }
 
+// To update the page: scripts/update_models_page.py build/release/attend
+TEST(ModelTable, DocsMatchArchitectureRecords) {
+  std::ifstream file(ATTEND_SOURCE_DIR "/docs/models.md");
+  std::ostringstream page;
+  page << file.rdbuf();
+  const std::string table =
+      attend("backends --models " ATTEND_SOURCE_DIR "/tests/goldens", Streams::kStdout).out;
+  EXPECT_THAT(table, testing::HasSubstr("| `LlamaForCausalLM` | "));
+  EXPECT_THAT(page.str(), testing::HasSubstr(table));
+}
+
 TEST(ChatCommand, AnswersPipedTurnsAndCommands) {
   const std::string file = write_file("turns.txt",
                                       "copy: laugh [ scout coffee ] roll ->\n\n"

@@ -10,9 +10,11 @@
 #include "attend/backends/table.h"
 #include "attend/base/error.h"
 #include "attend/cli/commands/commands.h"
+#include "attend/cli/commands/model_table.h"
 #include "attend/cli/commands/support_matrix.h"
 #include "attend/cli/help/command_help.h"
 #include "attend/cli/options/engine_options.h"
+#include "attend/cli/options/flags.h"
 #include "attend/cli/report.h"
 #include "attend/engine/resolve/resolve_engine.h"
 #include "attend/model/config/model_spec.h"
@@ -158,6 +160,7 @@ void add_backends(CLI::App& app, Command& selected) {
   struct BackendsOptions {
     EngineOptions engine;
     bool markdown = false;
+    std::string models;
   };
   auto options = std::make_shared<BackendsOptions>();
   CLI::App* command = app.add_subcommand("backends", "List attention backends and the choice for a model");
@@ -165,12 +168,19 @@ void add_backends(CLI::App& app, Command& selected) {
   add_size_options(*command, options->engine);  // the engine's rejections are part of the output
   set_group(*command, kOtherFlags);
   command->add_flag("--markdown", options->markdown, "print the support matrix of docs/ instead");
+  add_text(*command, "--models", options->models,
+           "print the table of docs/models.md instead, with the models in this folder as examples");
   set_usual_flags(*command, {"--model-path", "--device", "--attention-backend"});
   command->callback([command, options, &selected] {
     selected = [command, options] {
       if (options->markdown) {
         reject_flags_except(*command, "--markdown", "the support matrix covers every model and device");
         fmt::print("{}", support_matrix(backend_table()));
+        return 0;
+      }
+      if (!options->models.empty()) {
+        reject_flags_except(*command, "--models", "the table covers every architecture");
+        fmt::print("{}", model_table(options->models));
         return 0;
       }
       if (options->engine.model_path.empty()) reject_flags_except(*command, "", "requires --model-path");
