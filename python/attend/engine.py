@@ -222,7 +222,7 @@ class Engine:
              load_format, attention_backend, prefill_attention_backend, decode_attention_backend, page_size, context_length
              (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,
              mem_fraction_static (gpu_memory_utilization), disable_cuda_graph (enforce_eager), disable_radix_cache (or
-             enable_prefix_caching), schedule_policy, enable_deterministic_inference, random_seed (seed), threads, ...
+             enable_prefix_caching), recompute_longrope, schedule_policy, enable_deterministic_inference, random_seed (seed), threads, ...
              grammar_library_path: see docs/structured-outputs.md; None: the packages of this Python, if installed.
              None selects the default; an unknown name is an error.
 

@@ -223,6 +223,44 @@ TEST(Engine, StopsWhenTheContextIsFull) {
   EXPECT_EQ(result.output.size(), 7u);
 }
 
+// The rope table grows with the context.
+TEST(Engine, ContinuesPastThePositionsOfTheModel) {
+  EngineConfig config = make_config(kModel);
+  config.context_length = 300;
+  const std::vector<int32_t> prompt = random_prompt(270, 1);
+  const Result extended = complete_single(config, prompt, kGreedy);
+  EXPECT_EQ(extended.output.size(), 24u);
+  config.model = read_config(kModel);
+  config.model->max_position_embeddings = 300;
+  EXPECT_EQ(extended, complete_single(config, prompt, kGreedy));
+}
+
+const std::filesystem::path kLongRope = ATTEND_SOURCE_DIR "/tests/goldens/phi3-longrope";
+constexpr size_t kOriginalLength = 32;  // original_max_position_embeddings
+
+// After the original length, the answer is that of a prompt with the same tokens, whose keys all have the
+// long factors.
+TEST(Engine, RecomputesARequestThatBecomesLongerThanLongRopesOriginalLength) {
+  EngineConfig config = make_config(kLongRope);
+  config.recompute_longrope = true;
+  for (const bool has_cache : {true, false}) {
+    config.disable_radix_cache = !has_cache;
+    std::vector<int32_t> prompt = random_prompt(20, 3);
+    const Result result = complete_single(config, prompt, kGreedy);
+    EXPECT_EQ(result.num_preemptions, 1);
+    ASSERT_EQ(result.output.size(), 24u);
+    const auto switched = result.output.begin() + (kOriginalLength + 1 - prompt.size());
+    prompt.insert(prompt.end(), result.output.begin(), switched);
+    const Result longer = complete_single(config, prompt, kGreedy);
+    EXPECT_EQ(longer.num_preemptions, 0);
+    EXPECT_TRUE(std::equal(switched, result.output.end(), longer.output.begin()));
+  }
+}
+
+TEST(Engine, KeepsTheKeysOfAnAnswerPastLongRopesOriginalLengthByDefault) {
+  EXPECT_EQ(complete_single(make_config(kLongRope), random_prompt(20, 3), kGreedy).num_preemptions, 0);
+}
+
 TEST(Engine, StopsWhenOneRequestFillsTheWholePool) {
   EngineConfig config = make_config(kModel);
   config.backend_options.page_size = 4;
@@ -321,9 +359,19 @@ TEST(EngineErrors, NameTheUnsupportedOption) {
                 c.backend_options.page_size = 8;
               }),
               HasSubstr("page_size 8: trtllm_mha needs 16, 32, 64, 128"));
-  EXPECT_THAT(start([](EngineConfig& c) { c.context_length = 100000; }),
-              HasSubstr("context_length 100000: 2 to 256"));
-  EXPECT_THAT(start([](EngineConfig& c) { c.context_length = 1; }), HasSubstr("context_length 1: 2 to 256"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.context_length = 1; }), HasSubstr("context_length 1: 2 to "));
+  EXPECT_THAT(start([](EngineConfig& c) {
+                c.model_path = ATTEND_SOURCE_DIR "/tests/goldens/gpt2-bare-names";
+                c.context_length = 257;
+              }),
+              HasSubstr("context_length 257: 2 to 256, the number of learned positions"));
+  EXPECT_THAT(start([](EngineConfig& c) { c.recompute_longrope = true; }),
+              HasSubstr("recompute_longrope: expected a model with RoPE type longrope"));
+  EXPECT_THAT(start([](EngineConfig& c) {
+                c.model_path = kLongRope;
+                c.recompute_longrope = c.overlap_schedule.emplace(true);
+              }),
+              HasSubstr("recompute_longrope: not with overlap_schedule"));
   EXPECT_THAT(start([](EngineConfig& c) { c.max_total_tokens = int64_t{1} << 40; }),
               HasSubstr("max_total_tokens"));
   EXPECT_THAT(start([](EngineConfig& c) { c.model_path = "/nowhere"; }), HasSubstr("/nowhere"));

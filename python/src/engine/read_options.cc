@@ -163,6 +163,7 @@ constexpr Field<C> kConfigFields[] = {
     {"cuda_graph_bs", "a list of integers", read_member<C, &C::cuda_graph_bs>},
     {"cuda_graph_max_bs", kWhole, read_member<C, &C::cuda_graph_max_bs>},
     {"chunked_prefill_size", kWhole, read_member<C, &C::chunked_prefill_size>},
+    {"recompute_longrope", kBool, read_member<C, &C::recompute_longrope>},
     {"disable_radix_cache", kBool, read_member<C, &C::disable_radix_cache>},
     {"enable_overlap_schedule", kBool, read_member<C, &C::overlap_schedule>},
     {"disable_cascade_attention", kBool, read_member<C, &C::disable_cascade_attention>},

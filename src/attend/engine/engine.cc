@@ -113,6 +113,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   ResolvedEngine resolved = resolve_engine(config, model_spec_, has_files ? checkpoint : nullptr);
   info_ = std::move(resolved.info);
   overlaps_ = info_.overlap_schedule;
+  recomputes_longrope_ = config.recompute_longrope;
   trace_ = std::make_unique<StepTrace>();
   rows_ = std::make_unique<ReqToTokenPool>(info_.limits.max_reqs, info_.context_length);
   slots_ = make_allocator(info_.page_size, resolved.num_pages);
@@ -242,6 +243,11 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
   request->deadline = source.deadline;
   request->num_skipped = source.num_skipped;
   request->cache_salt = model_spec_.kv_salt(request->num_prompt) + source.cache_salt;
+  if (const int length = model_spec_.longrope_length();
+      recomputes_longrope_ && request->num_prompt <= length) {
+    request->max_rope_len = length;
+    request->long_salt = model_spec_.kv_salt(length + 1) + source.cache_salt;
+  }
   request->times.submitted = Clock::now();
   scheduler_->check(*request);
   return request;

@@ -197,6 +197,7 @@ class Engine {
   EngineInfo info_;
   EngineStats stats_;
   ModelSpec model_spec_;
+  bool recomputes_longrope_ = false;
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;
   std::string tokenizer_note_;  // note on the model directory if it has no tokenizer

@@ -64,6 +64,10 @@ struct EngineConfig {
   // Maximum number of new tokens of a step; longer prompts are computed in chunks. 0: 2048 on GPUs; 512 on
   // CPUs, which are as fast with it and need a quarter of the activation memory.
   int chunked_prefill_size = 0;
+  // Models with RoPE type longrope: a request whose text becomes longer than original_max_position_embeddings
+  // is computed again with the long factors, as in transformers. Otherwise the keys of its earlier tokens
+  // keep the short ones. Not with overlap_schedule or speculation.
+  bool recompute_longrope = false;
   // Requests with a common prefix share its K/V (the prefix cache). The eviction policy selects the pages
   // that are evicted first when the pool is full.
   bool disable_radix_cache = false;

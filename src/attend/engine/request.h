@@ -59,6 +59,11 @@ struct Request {
   int index = 0;        // index among the prompt's completions
   std::vector<int32_t> tokens;
   int num_prompt = 0;
+  // The request is recomputed as a longer prompt when it has more tokens than this, because the rotation of
+  // all keys changes (longrope); 0: never. Its cache_salt is then long_salt.
+  int max_rope_len = 0;
+  int rope_len = 0;  // length of that prompt; 0: not recomputed
+  std::string long_salt;
   int num_computed = 0;
   int num_slots = 0;
   RequestRow row = kPaddingRow;  // kPaddingRow: not admitted

@@ -248,6 +248,10 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
              "maximum tokens of a request, prompt and completion; 0: the model's maximum; default: 0",
              Range<int>{.lowest = 0});
+  app.add_flag(
+      "--recompute-longrope", options.recompute_longrope,
+      "models with RoPE type longrope: compute a request again with the long factors when it becomes "
+      "longer than the original length, as transformers does");
   add_number(app, "--max-running-requests,--max-num-seqs", options.max_running_requests,
              "maximum number of requests per step; default: 32 on a CPU, 256 on a GPU", kPositive);
   add_number(app, "--max-total-tokens", options.max_total_tokens,
@@ -353,6 +357,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.mamba_full_memory_ratio = options.mamba_full_memory_ratio;
   config.max_mamba_cache_size = options.max_mamba_cache_size;
   config.state_snapshot_interval = options.state_snapshot_interval;
+  config.recompute_longrope = options.recompute_longrope;
   config.disable_radix_cache = options.disable_radix_cache;
   if (given(app, "--enable-overlap-schedule")) config.overlap_schedule = options.overlap_schedule;
   if (options.disable_radix_cache && config.schedule.policy == SchedulePolicy::kLpm)

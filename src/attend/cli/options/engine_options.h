@@ -33,6 +33,7 @@ struct EngineOptions {
   int max_mamba_cache_size = 0;
   int state_snapshot_interval = 0;
   bool disable_hybrid_swa_memory = false;
+  bool recompute_longrope = false;
   bool disable_radix_cache = false;
   bool overlap_schedule = false;
   bool disable_cascade_attention = false;

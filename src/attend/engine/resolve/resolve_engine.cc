@@ -88,6 +88,27 @@ void warn_about_states(const EngineConfig& config) {
     if (is_given) log_warning(name, ": ignored; only for models with recurrent layers");
 }
 
+// Limit of positions past those of the model.
+constexpr int kMaxExtendedPositions = 1 << 24;
+
+// Returns the model with as many positions as the config has. RoPE is defined for all of them, so more than
+// the model was trained for are accepted with a warning, as in transformers.
+ModelSpec extend_positions(const EngineConfig& config, ModelSpec model) {
+  if (config.context_length <= model.max_context_len() || model.learned_positions) return model;
+  log_warning("context_length ", config.context_length, ": more than the ", model.max_context_len(),
+              " positions of the model, whose output may degrade after them");
+  model.extended_positions = config.context_length;
+  return model;
+}
+
+void check_longrope(const EngineConfig& config, const ModelSpec& model) {
+  if (!config.recompute_longrope) return;
+  require(model.longrope_length() > 0, "recompute_longrope: expected a model with RoPE type longrope, not ",
+          model.architecture);
+  require(!config.overlap_schedule.value_or(false), "recompute_longrope: not with overlap_schedule");
+  require(!config.speculation.algorithm, "recompute_longrope: not with speculative decoding");
+}
+
 // Checks numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.classifier && !config.pooling)
@@ -103,14 +124,14 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   require(config.state_snapshot_interval >= 0, "state_snapshot_interval ", config.state_snapshot_interval,
           ": at least 1, or 0 to choose by size");
   if (!model.has_states()) warn_about_states(config);
-  const int longest = model.max_context_len();
   if (config.pooling && config.speculation.algorithm)
     fail(ErrorCode::kUnsupported, "speculative decoding: an embedding engine does not decode");
   const int shortest = config.pooling ? 1 : 2;
+  const int longest = model.learned_positions ? model.max_context_len() : kMaxExtendedPositions;
   require(
       config.context_length == 0 || (config.context_length >= shortest && config.context_length <= longest),
       "context_length ", config.context_length, ": ", shortest, " to ", longest,
-      ", the number of positions of the model");
+      model.learned_positions ? ", the number of learned positions" : "");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
@@ -347,16 +368,19 @@ void limit_graph_sizes(std::vector<int>& sizes, int max_reqs) {
 
 }  // namespace
 
-ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& model,
+ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given,
                               std::shared_ptr<const Checkpoint> checkpoint) {
-  check_numbers(config, model);
+  check_numbers(config, given);
+  const ModelSpec model = extend_positions(config, given);
   EngineInfo info;
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
   const bool has_head = config.speculation.algorithm && has_draft_head(*config.speculation.algorithm);
   require(!has_head || !config.overlap_schedule.value_or(false),
           "enable_overlap_schedule: not with a draft head, which reads the hidden states of each step");
-  info.overlap_schedule = config.overlap_schedule.value_or(config.on_gpu() && !has_head);
+  check_longrope(config, model);
+  info.overlap_schedule =
+      config.overlap_schedule.value_or(config.on_gpu() && !has_head && !config.recompute_longrope);
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
   info.speculation = choose_speculation(config, model);
   info.limits = choose_limits(config, model, info);

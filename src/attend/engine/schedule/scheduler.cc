@@ -98,6 +98,7 @@ void Scheduler::schedule_step() {
   memory_.begin_step();
   if (running_.empty()) ratio_.reset();
   wait_for_masks();
+  recompute_longer_requests();
   schedule_decodes();
   schedule_prompts();
   admit_waiting();
@@ -287,6 +288,17 @@ bool Scheduler::schedule_chunk(Request& request) {
   step_->num_tokens += num_new - num_before;
   if (first_prompt_ == nullptr) first_prompt_ = &request;
   return true;
+}
+
+void Scheduler::recompute_longer_requests() {
+  for (size_t i = running_.size(); i-- > 0;) {
+    Request& request = *running_[i];
+    if (request.max_rope_len == 0 || request.num_tokens() <= request.max_rope_len) continue;
+    preempt(i);
+    request.rope_len = request.num_tokens();
+    request.max_rope_len = 0;
+    request.cache_salt = request.long_salt;
+  }
 }
 
 void Scheduler::preempt_for_prompt() {

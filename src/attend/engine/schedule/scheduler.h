@@ -126,6 +126,8 @@ class Scheduler {
   int room() const { return limits_.max_tokens - step_->num_tokens - step_->max_draft_tokens; }
   void schedule_prompts();
   void admit_waiting();
+  // Preempts requests that have more tokens than their max_rope_len, as longer prompts.
+  void recompute_longer_requests();
   // Preempts requests until a prompt has slots, if the step would be empty for lack of slots.
   void preempt_for_prompt();
   // Adds the next chunk of a prompt to the step, or extends the chunk that the step has. Returns false if the

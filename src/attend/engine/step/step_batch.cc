@@ -1,5 +1,6 @@
 #include "attend/engine/step/step_batch.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -52,7 +53,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
   batch_.requests.push_back({.row = request.row,
                              .num_computed = request.num_computed,
                              .num_new = part.num_new,
-                             .prompt_len = request.num_prompt,
+                             .prompt_len = std::max(request.num_prompt, request.rope_len),
                              .num_logit_rows = num_rows,
                              .num_drafts = part.num_draft});
   for (int i = 0; i < num_rows; ++i) {
