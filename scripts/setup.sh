@@ -50,14 +50,19 @@ build() {
 
 log_file() { mkdir -p build && echo "build/$1.log"; }
 
+# awk that handles each line when it arrives. mawk, Debian's awk, otherwise reads 4 KB at a time.
+awk_by_line() {
+  if awk -W version 2>&1 </dev/null | grep -q mawk; then awk -W interactive "$@"; else awk "$@"; fi
+}
+
 # Prints ninja's lines over one another on a terminal; elsewhere failures, and a line for each tenth of the build.
 # ptxas' output for each kernel is only written to the log.
 build_progress() {
   local kernels='^ptxas info|bytes stack frame'
   if [ -t 1 ]; then
-    grep -vE --line-buffered "$kernels" | awk '{ if ($0 ~ /^\[/) printf "\r\033[K%.110s", $0; else print } END { printf "\r\033[K" }'
+    grep -vE --line-buffered "$kernels" | awk_by_line '{ if ($0 ~ /^\[/) printf "\r\033[K%.110s", $0; else print } END { printf "\r\033[K" }'
   else
-    grep -vE --line-buffered "$kernels" | awk -F '[][/]' '
+    grep -vE --line-buffered "$kernels" | awk_by_line -F '[][/]' '
       !/^\[[0-9]+\/[0-9]+\]/ { print; fflush(); next }
       { tenth = int(10 * $2 / $3); if (tenth > shown && $3 >= 20) { print 10 * tenth " % of " $3 " steps"; fflush(); shown = tenth } }'
   fi

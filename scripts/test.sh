@@ -3,7 +3,7 @@
 set -euo pipefail
 source "$(dirname "$0")/setup.sh"
 build "${ATTEND_PRESET:-release}"
-ctest --preset "${ATTEND_PRESET:-release}" -j "$(nproc)" "$@" | awk '
+ctest --preset "${ATTEND_PRESET:-release}" -j "$(nproc)" "$@" | awk_by_line '
   /\*\*\*Skipped/ { skipped++ }
   /^The following tests did not run:$/ || /^\t *[0-9]+ - .* \(Skipped\)$/ { next }
   { print; fflush() }

@@ -97,7 +97,9 @@ void read_output_format(const Json& format, const std::string& where, Generation
   if (!schema || !schema->is_object())
     reject(where + ".schema", where, ".schema: expected a JSON schema, an object");
   if (job.grammar) reject(where, where, ": ", job.grammar->param, " already sets the format of the text");
-  job.grammar = {{GrammarKind::kJsonSchema, schema->dump()}, where};
+  // As one expression, g++ 12 warns of an uninitialized string.
+  RequestedGrammar grammar{{GrammarKind::kJsonSchema, schema->dump()}, where};
+  job.grammar = std::move(grammar);
 }
 
 void read_output(const Fields& fields, ThinkingRequest& thinking, GenerationJob& job) {
