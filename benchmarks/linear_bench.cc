@@ -4,7 +4,8 @@
 // waiting for a CPU.
 //
 //   linear_bench [threads] [out_features] [in_features] [number of weight matrices, used in turn]
-//                [what the weights are: see kElements] [instruction set] [rows...]
+//                [what the weights are: see kElements; "Q4_K"; "int4+int8" with x in int8] [instruction set]
+//                [rows...]
 #include <immintrin.h>
 
 #include <algorithm>
@@ -109,7 +110,8 @@ struct Elements {
   DType dtype;
   DType scale_dtype = DType::kF32;
   int64_t group_outs = 0, group_ins = 0;  // 0: all inputs
-  bool rounds_x = false;                  // to bfloat16
+  bool rounds_x = false;                  // to bfloat16, or to int8
+  attend::BlockFormat block_format = attend::BlockFormat::kQ4_0;
 };
 constexpr Elements kElements[] = {
     {"bfloat16", WeightFormat::kPlain, DType::kBF16},
@@ -122,6 +124,8 @@ constexpr Elements kElements[] = {
     {"int4", WeightFormat::kInt4, DType::kU8, DType::kBF16, 1, 128},
     {"int4-32", WeightFormat::kInt4, DType::kU8, DType::kBF16, 1, 32},
     {"mxfp4", WeightFormat::kMxFp4, DType::kU8, DType::kU8, 1, 32},
+    // GGUF's block formats, by their names.
+    {"blocks", WeightFormat::kBlocks, DType::kU8},
 };
 
 void fill(const Tensor& tensor) {
@@ -133,6 +137,10 @@ void fill(const Tensor& tensor) {
 }
 
 int64_t data_columns(const Elements& elements, int64_t in_features) {
+  if (elements.format == WeightFormat::kBlocks) {
+    const attend::BlockLayout layout = attend::block_layout(elements.block_format);
+    return in_features / layout.elements * layout.bytes;
+  }
   return attend::has_four_bits(elements.format) ? in_features / 2 : in_features;
 }
 
@@ -142,6 +150,10 @@ Weight make_weight(Arena& arena, const Elements& elements, int64_t num_outs, int
   Weight weight(data);
   weight.format = elements.format;
   if (elements.format == WeightFormat::kPlain) return weight;
+  if (elements.format == WeightFormat::kBlocks) {
+    weight.block_format = elements.block_format;
+    return weight;
+  }
   weight.group_outs = elements.group_outs;
   weight.group_ins = elements.group_ins == 0 ? in_features : elements.group_ins;
   const Tensor scales = arena.allocate(
@@ -172,7 +184,7 @@ void time_linear(const Setup& setup) {
     const Tensor out = Tensor::zeros({num_rows, setup.num_outs}, DType::kF32);
     const double products = static_cast<double>(num_rows * setup.num_outs * setup.in_features);
     const Tensor buffer = Tensor::empty({static_cast<int64_t>(attend::kernels::cpu::linear_workspace_bytes(
-                                            num_rows, setup.in_features, setup.isa))},
+                                            num_rows, setup.in_features, setup.isa, setup.elements.format))},
                                         DType::kU8);
     const attend::View<std::byte> workspace(static_cast<std::byte*>(buffer.view().data),
                                             buffer.view().num_bytes());
@@ -202,8 +214,22 @@ void time_linear(const Setup& setup) {
   }
 }
 
-Elements elements_named(const std::string& name) {
+// A name with the suffix "+int8" rounds x.
+Elements elements_named(std::string name) {
+  constexpr std::string_view kSuffix = "+int8";
+  if (name.ends_with(kSuffix)) {
+    name.resize(name.size() - kSuffix.size());
+    Elements elements = elements_named(name);
+    elements.rounds_x = true;
+    return elements;
+  }
   std::string names;
+  for (int format = 0; format <= static_cast<int>(attend::BlockFormat::kMxFp4); ++format) {
+    Elements elements = std::end(kElements)[-1];
+    elements.block_format = static_cast<attend::BlockFormat>(format);
+    elements.name = attend::block_layout(elements.block_format).name.data();
+    if (name == elements.name) return elements;
+  }
   for (const Elements& elements : kElements) {
     if (name == elements.name) return elements;
     names += std::string(names.empty() ? "" : ", ") + elements.name;

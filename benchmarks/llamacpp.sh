@@ -2,7 +2,7 @@
 # Compares the speed of attend and llama.cpp on this machine's CPU: the same random weights, both programs in
 # alternation.
 #
-#   benchmarks/llamacpp.sh [--layers N] [--dtypes bfloat16,float16] [--threads 1,2] [--turns N] [--quick] [--out NAME]
+#   benchmarks/llamacpp.sh [--layers N] [--dtypes bfloat16,float16,q8_0,q4_0,q4_k_m] [--threads 1,2] [--turns N] [--quick] [--out NAME]
 #                         [--only '^prompt|at 4096'] [--seconds N]
 #
 # --only: rows with a name that matches a regular expression; --seconds: no row starts after this time.

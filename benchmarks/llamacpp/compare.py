@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 PAGE_TOKENS = 64  # attend's page size on a CPU
-DTYPES = ("bfloat16", "float16")
+DTYPES = ("bfloat16", "float16", "q8_0", "q4_0", "q4_k_m")
 ATTEND, LLAMA = (Path(os.environ.get(name, "")) for name in ("ATTEND", "LLAMACPP_BIN"))
 
 
@@ -55,9 +55,14 @@ class Run:
                 f"{program}_cpu_seconds_of_others": self.others, f"{program}_stolen_seconds": self.stolen}
 
 
+def attend_model(model):
+    """Returns the Hugging Face folder, or the GGUF file of quantized weights."""
+    return model if (model / "model.safetensors").exists() else model / "model.gguf"
+
+
 def attend_bench(model, threads, prompt, new, depth):
     with tempfile.NamedTemporaryFile(suffix=".json") as file:
-        run = Run([ATTEND, "bench", "model", "-m", model, "--device", "cpu", "-t", threads, "-p", prompt, "-n", new,
+        run = Run([ATTEND, "bench", "model", "-m", attend_model(model), "--device", "cpu", "-t", threads, "-p", prompt, "-n", new,
                    "-d", depth, "--json", file.name, "--log-level", "warning"])
         return json.loads(Path(file.name).read_text())["cases"][0]["tokens/s"], run
 
@@ -76,7 +81,7 @@ def attend_generate(model, threads, count, prompt, new):
         file.flush()
         # llama.cpp's programs allocate this much too; here in full pages, one more per request.
         room = count * (-(-(prompt + new) // PAGE_TOKENS) + (count > 1)) * PAGE_TOKENS
-        return Run([ATTEND, "generate", "-m", model, "--device", "cpu", "-t", threads, "--prompts-file", file.name,
+        return Run([ATTEND, "generate", "-m", attend_model(model), "--device", "cpu", "-t", threads, "--prompts-file", file.name,
                     "-n", new, "--ignore-eos", "-c", prompt + new, "--max-total-tokens", room])
 
 
@@ -93,7 +98,7 @@ def llama_sequences(model, threads, count, prompt, new, flash):
 
 
 def attend_start(model, threads):
-    run = Run([ATTEND, "generate", "-m", model, "--device", "cpu", "-t", threads, "-p", "hello", "-n", 1, "-c", 512])
+    run = Run([ATTEND, "generate", "-m", attend_model(model), "--device", "cpu", "-t", threads, "-p", "hello", "-n", 1, "-c", 512])
     return run.seconds, run
 
 
@@ -221,7 +226,7 @@ def options():
     )
     parser.add_argument("--layers", type=positive, default=28)
     parser.add_argument("--deep-layers", type=positive, default=7, help="number of layers of the row at 16384 tokens")
-    parser.add_argument("--dtypes", type=dtypes, default=list(DTYPES))
+    parser.add_argument("--dtypes", type=dtypes, default=list(DTYPES[:2]))
     parser.add_argument("--threads", type=positives, default=sorted({1, os.cpu_count()}), help="numbers, separated by commas")
     parser.add_argument("--turns", type=positive, default=3)
     parser.add_argument("--quick", action="store_true", help="fewer tokens, no deep context")

@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
 """Writes the same random weights for attend (a Hugging Face folder) and for llama.cpp (a GGUF file).
 
-    random_model.py OUT [--shape qwen3-0.6b|tiny] [--layers N] [--dtype bfloat16|float16]
+    random_model.py OUT [--shape qwen3-0.6b|tiny] [--layers N] [--dtype bfloat16|float16|q8_0|q4_0|q4_k_m]
 
 The shape is Qwen3-0.6B's, or that of the bundled model with Qwen3's architecture. Files are OUT/config.json,
-OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf. The vocabulary consists of letters; outputs are meaningless,
+OUT/tokenizer.json, OUT/model.safetensors and OUT/model.gguf; for quantized weights only OUT/model.gguf. The vocabulary consists of letters; outputs are meaningless,
 but all files have their full size. Needs only Python.
 """
 import argparse
 import itertools
 import json
 import random
+import re
 import string
 import struct
 from pathlib import Path
@@ -59,6 +60,30 @@ def random_matrix(seed, count, dtype):
     data = bytearray(2 * count)
     data[0::2] = generator.randbytes(count)
     data[1::2] = generator.randbytes(count).translate(high)
+    return data
+
+
+# Number, elements and bytes of a block, and the float16 values at fixed positions: scales that keep elements below 1.
+BLOCKS = {"q4_0": (2, 32, 18, {0: 0x2000}), "q8_0": (8, 32, 34, {0: 0x1000}),
+          "q4_k": (12, 256, 144, {0: 0x0c00, 2: 0x0c00}), "q6_k": (14, 256, 210, {208: 0x0400})}
+DTYPES = ("bfloat16", "float16", "q8_0", "q4_0", "q4_k_m")
+
+
+def block_type(name, dtype):
+    """Type of a matrix; Q4_K_M has 6 bits in the head and in half of the value and down projections."""
+    if dtype != "q4_k_m":
+        return dtype
+    layer = re.search(r"blk\.(\d+)\.(attn_v|ffn_down)", name)
+    return "q6_k" if name == "token_embd.weight" or (layer and int(layer[1]) % 2 == 0) else "q4_k"
+
+
+def random_blocks(seed, count, kind):
+    _, elements_of_block, size, scales = BLOCKS[kind]
+    blocks = count // elements_of_block
+    data = bytearray(random.Random(seed).randbytes(blocks * size))
+    for at, half in scales.items():
+        for byte in (0, 1):
+            data[at + byte::size] = bytes([half >> 8 * byte & 255]) * blocks
     return data
 
 
@@ -164,17 +189,22 @@ def write_gguf(path, num_layers, dtype, tokens, merges):
         gguf_value("tokenizer.ggml.add_bos_token", BOOL, False)]
     infos, at = [], 0
     for _, name, shape, is_matrix in tensors(num_layers):
-        kind = dtype if is_matrix else "float32"
-        infos.append(gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape),
-                                                     TENSOR_TYPES[kind], at))
-        size = elements(shape) * (2 if is_matrix else 4)
+        kind = block_type(name, dtype) if is_matrix else "float32"
+        if kind in BLOCKS:
+            number, elements_of_block, block_bytes, _ = BLOCKS[kind]
+            size = elements(shape) // elements_of_block * block_bytes
+        else:
+            number, size = TENSOR_TYPES[kind], elements(shape) * (2 if is_matrix else 4)
+        infos.append(gguf_string(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), number, at))
         at += size + -size % 32
     with open(path, "wb") as file:
         file.write(b"GGUF" + struct.pack("<IQQ", 3, len(infos), len(values)) + b"".join(values) + b"".join(infos))
         file.write(bytes(-file.tell() % 32))
-        for name, _, shape, is_matrix in tensors(num_layers):
-            file.write(random_matrix(name, elements(shape), dtype) if is_matrix
-                       else struct.pack("<f", 1.0) * elements(shape))
+        for name, gguf_name, shape, is_matrix in tensors(num_layers):
+            kind = block_type(gguf_name, dtype)
+            file.write(struct.pack("<f", 1.0) * elements(shape) if not is_matrix
+                       else random_blocks(name, elements(shape), kind) if kind in BLOCKS
+                       else random_matrix(name, elements(shape), dtype))
             file.write(bytes(-file.tell() % 32))
 
 
@@ -183,15 +213,16 @@ def main():
     parser.add_argument("out", type=Path)
     parser.add_argument("--shape", choices=SHAPES, default="qwen3-0.6b")
     parser.add_argument("--layers", type=int, help="default: that of the shape")
-    parser.add_argument("--dtype", choices=["bfloat16", "float16"], default="bfloat16")
+    parser.add_argument("--dtype", choices=DTYPES, default="bfloat16")
     args = parser.parse_args()
     globals().update(zip(NAMES, SHAPES[args.shape]))
     args.layers = args.layers or LAYERS
     args.out.mkdir(parents=True, exist_ok=True)
     tokens, merges = vocabulary()
-    write_tokenizer(args.out / "tokenizer.json", tokens, merges)
-    write_config(args.out / "config.json", args.layers, args.dtype)
-    write_safetensors(args.out / "model.safetensors", args.layers, args.dtype)
+    if args.dtype in ("bfloat16", "float16"):
+        write_tokenizer(args.out / "tokenizer.json", tokens, merges)
+        write_config(args.out / "config.json", args.layers, args.dtype)
+        write_safetensors(args.out / "model.safetensors", args.layers, args.dtype)
     # Renamed when complete, so that a partial file is never used.
     write_gguf(args.out / "model.gguf.part", args.layers, args.dtype, tokens, merges)
     (args.out / "model.gguf.part").rename(args.out / "model.gguf")

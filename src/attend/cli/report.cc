@@ -96,10 +96,13 @@ nlohmann::ordered_json to_json(const Prompt& prompt, std::string_view text, cons
 }
 
 std::string describe_quantized_kernels(const ExecutorInfo& info, bool deterministic) {
-  if (info.device.type != DeviceType::kCuda)
+  if (info.device.type != DeviceType::kCuda) {
+    const bool has_int8 = info.rounds_x && rounds_x_to_int8(info.weight_formats);
     return fmt::format(
-        "the {} GEMM dequantizes weights as it reads them",
-        kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)));
+        "the {} GEMM {} as it reads them",
+        kernels::cpu::to_string(std::min(kernels::cpu::detect_isa(), kernels::cpu::Isa::kAvx512)),
+        has_int8 ? "multiplies weights by activations in int8" : "dequantizes weights");
+  }
   if (info.dtype == DType::kF32) return "the naive GEMM multiplies them by float32";
   if (deterministic) return "the quantized GEMM dequantizes weights in registers";
   return fmt::format(
@@ -246,15 +249,20 @@ void print_start(const EmbedderInfo& info) {
 
 namespace {
 
+std::string_view describe_rounding(const ExecutorInfo& info) {
+  if (!info.rounds_x) return "";
+  if (info.device.type == DeviceType::kCuda) return ", rounded before fp8 weights";
+  return rounds_x_to_int8(info.weight_formats) ? ", rounded to int8 before quantized weights"
+                                               : ", rounded before bfloat16 weights";
+}
+
 // Model, weights and attention backends.
 void print_executor(const ExecutorInfo& info, std::string_view role, bool deterministic) {
   const bool on_gpu = info.device.type == DeviceType::kCuda;
   const int num_workers = on_gpu ? info.hardware.num_workers : num_threads();
   log_info(fmt::format("{}{} on {}, {}, activations in {}, {:.1f} MB of weights", role, info.model,
                        info.hardware.name, counted(num_workers, on_gpu ? "SM" : "thread"),
-                       std::string(to_string(info.dtype)) + (!info.rounds_x ? ""
-                                                             : on_gpu       ? ", rounded before fp8 weights"
-                                                                      : ", rounded before bfloat16 weights"),
+                       std::string(to_string(info.dtype)) + std::string(describe_rounding(info)),
                        static_cast<double>(info.weight_bytes) / 1e6));
   if (const std::string weights = weights_line(info, deterministic); !weights.empty()) log_info(weights);
   log_info(fmt::format("attention backend: prefill {}, decode {} ({})", info.resolution.prefill->name,

@@ -110,7 +110,7 @@ struct ModelPlacement {
   DType dtype = DType::kF32;
   // A token's bits depend only on its own sequence: dense layers use one algorithm for all numbers of tokens.
   bool batch_invariant = false;
-  // Dense layers may round their inputs: on the CPU to bfloat16, on a GPU to fp8
+  // Dense layers may round their inputs: on the CPU to bfloat16 or int8, on a GPU to fp8
   // (kernels::LinearArgs::rounds_x).
   bool rounds_x = false;
 };

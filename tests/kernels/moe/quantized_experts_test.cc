@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "attend/kernels/gemm/linear.h"
 #include "attend/kernels/gemm/weights.h"
 #include "attend/kernels/moe/experts.h"
+#include "attend/kernels/norm_rope/elementwise.h"
 #include "tests/kernels/dense/quantized_weight.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/kernels/moe/moe_device.h"
@@ -80,6 +82,83 @@ TEST(QuantizedExperts, MatchFloat64) {
       double largest = 0.0;
       for (const double value : expected.values()) largest = std::max(largest, std::abs(value));
       for (int64_t i = 0; i < out.size(); ++i) ASSERT_NEAR(out.at(i), expected.at(i), 1e-5 * largest) << i;
+    }
+}
+
+// Linear layers that may round x (LinearArgs::rounds_x), one after another, have tests of their own.
+class RoundedExperts {
+ public:
+  explicit RoundedExperts(bool rounds) : rounds_(rounds) {}
+
+  // Output of one token's experts.
+  std::vector<double> multiply(const Layer& layer, int64_t token) {
+    std::vector<double> sums(static_cast<size_t>(kShape.hidden_size));
+    for (int64_t i = 0; i < kShape.top_k; ++i) {
+      const int64_t pair = token * kShape.top_k + i;
+      const auto expert = static_cast<size_t>(layer.experts.span<int32_t>()[static_cast<size_t>(pair)]);
+      TestTensor gate_up({1, 2 * kShape.intermediate_size}, DType::kF32),
+          inner({1, kShape.intermediate_size}, DType::kF32), out({1, kShape.hidden_size}, DType::kF32);
+      const TensorView x = layer.x.view().slice(0, token, token + 1);
+      for (int64_t part = 0; part < 2; ++part)
+        multiply(
+            x, layer.gate_up[2 * expert + static_cast<size_t>(part)].weight,
+            gate_up.view().slice(1, part * kShape.intermediate_size, (part + 1) * kShape.intermediate_size));
+      silu_mul(gate_up, inner, stream_);
+      multiply(inner, layer.down[expert].weight, out);
+      for (int64_t j = 0; j < kShape.hidden_size; ++j)
+        sums[static_cast<size_t>(j)] += layer.weights.at(pair) * out.at(j);
+    }
+    return sums;
+  }
+
+ private:
+  void multiply(const TensorView& x, const Weight& weight, const TensorView& out) {
+    const Tensor workspace = Tensor::empty(
+        {static_cast<int64_t>(linear_workspace_bytes(1, x.shape[1], {}, weight.format))}, DType::kU8);
+    linear({.x = x,
+            .weight = weight,
+            .bias = {},
+            .out = out,
+            .workspace = {static_cast<std::byte*>(workspace.view().data), workspace.view().num_bytes()},
+            .batch_invariant = true,
+            .rounds_x = rounds_},
+           stream_);
+  }
+
+  bool rounds_;
+  Stream stream_;
+};
+
+// Experts round their inputs to int8 like linear layers, except for act-order.
+TEST(QuantizedExperts, RoundActivationsLikeLinearLayers) {
+  for (const Format& format : kFormats)
+    for (const int64_t num_tokens : {1, 9, 140}) {
+      SCOPED_TRACE(testing::Message() << format << ", " << num_tokens << " tokens");
+      const Layer layer(format, num_tokens);
+      TestTensor out({num_tokens, kShape.hidden_size}, DType::kF32),
+          exact({num_tokens, kShape.hidden_size}, DType::kF32);
+      reference::moe_experts(layer.arguments(exact));
+      MoeExpertsArgs args = layer.arguments(out);
+      args.rounds_x = true;
+      const Tensor scratch = Tensor::empty(
+          {static_cast<int64_t>(experts_scratch_bytes(kShape, num_tokens, DType::kF32))}, DType::kU8);
+      args.scratch = {static_cast<std::byte*>(scratch.view().data), scratch.view().num_bytes()};
+      Stream stream;
+      moe_experts(args, stream);
+      double largest = 0.0, rounding = 0.0;
+      for (int64_t i = 0; i < out.size(); ++i) {
+        largest = std::max(largest, std::abs(exact.at(i)));
+        rounding = std::max(rounding, std::abs(out.at(i) - exact.at(i)));
+      }
+      EXPECT_EQ(rounding > 1e-5 * largest, format.format != WeightFormat::kFp8 && !format.reordered);
+      RoundedExperts experts(!format.reordered);
+      for (int64_t token = 0; token < num_tokens; ++token) {
+        const std::vector<double> expected = experts.multiply(layer, token);
+        for (int64_t i = 0; i < kShape.hidden_size; ++i)
+          ASSERT_NEAR(out.at(token * kShape.hidden_size + i), expected[static_cast<size_t>(i)],
+                      1e-5 * largest)
+              << "token " << token << ", feature " << i;
+      }
     }
 }
 

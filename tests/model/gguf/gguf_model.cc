@@ -267,12 +267,12 @@ void add_tensors(const GgufArchitecture& architecture, const json& config,
   }
 }
 
-Tensor logits(const std::filesystem::path& path) {
+Tensor logits(const std::filesystem::path& path, const ModelPlacement& placement) {
   const ModelSpec spec = read_config(path);
-  const std::unique_ptr<Model> model = load_model(path, spec, LoadFormat::kAuto, {}, {});
+  const std::unique_ptr<Model> model = load_model(path, spec, LoadFormat::kAuto, {}, placement);
   std::vector<int32_t> prompt;
   for (int32_t i = 0; i < 40; ++i) prompt.push_back((i * 7 + 3) % 64);
-  GoldenDriver driver(*model, {}, *find_backend(backend_table(), "cpu"), 16, 1, 64, 64);
+  GoldenDriver driver(*model, placement, *find_backend(backend_table(), "cpu"), 16, 1, 64, 64);
   Sequence sequence = driver.begin(prompt);
   const std::vector<Extension> whole{{&sequence, 40}};
   return driver.step(whole);

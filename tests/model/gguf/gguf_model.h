@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "attend/model/model.h"
 #include "attend/tensor/tensor.h"
 #include "attend/tensor/weight.h"
 #include "tests/support/gguf_bytes.h"
@@ -77,7 +78,7 @@ void add_tensors(const GgufArchitecture& architecture, const nlohmann::json& con
                  const std::map<std::string, Values>& weights, GgufBytes& file);
 
 // Returns the logits of a prompt of 40 tokens.
-Tensor logits(const std::filesystem::path& path);
+Tensor logits(const std::filesystem::path& path, const ModelPlacement& placement = {});
 
 // Expects equal values, up to `tolerance` relative to the largest one.
 void expect_close(const Tensor& expected, const Tensor& got, float tolerance);

@@ -100,8 +100,10 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   resolved.weight_bytes =
       static_cast<double>(config.on_gpu() ? weights.device_bytes(info.dtype) : weights.copied_bytes());
   // A given dtype disables the rounding that the weights' format allows.
-  info.rounds_x = !config.dtype && (config.on_gpu() ? model.quantization.rounds_x && has_fp8(info)
-                                                    : model.dtype == DType::kBF16 && kernels::cpu_rounds_x());
+  info.rounds_x =
+      !config.dtype && (config.on_gpu() ? model.quantization.rounds_x && has_fp8(info)
+                                        : rounds_x_to_int8(info.weight_formats) ||
+                                              (model.dtype == DType::kBF16 && kernels::cpu_rounds_x()));
 
   const int page_size = info.resolution.page_size;
   const std::vector<CacheSpec> caches = model.caches();

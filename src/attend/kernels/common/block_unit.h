@@ -198,15 +198,15 @@ void decode_row_unit(const uint8_t* row, int64_t unit_idx, BlockUnit& unit) {
 // Decodes `num_units` units of a row of blocks, from `first_unit`.
 using DecodeRun = void (*)(const uint8_t* row, int64_t first_unit, int num_units, float* to);
 
-// Returns the function of a format. Decoder<format>::run is a DecodeRun.
-template <template <BlockFormat> class Decoder>
-DecodeRun run_decoder(BlockFormat format) {
+// Returns the function of a format, Decoder<format>::run.
+template <template <BlockFormat> class Decoder, class Function = DecodeRun>
+Function run_decoder(BlockFormat format) {
   using enum BlockFormat;
-  constexpr DecodeRun kDecoders[] = {&Decoder<kQ4_0>::run, &Decoder<kQ4_1>::run,  &Decoder<kQ5_0>::run,
-                                     &Decoder<kQ5_1>::run, &Decoder<kQ8_0>::run,  &Decoder<kQ2K>::run,
-                                     &Decoder<kQ3K>::run,  &Decoder<kQ4K>::run,   &Decoder<kQ5K>::run,
-                                     &Decoder<kQ6K>::run,  &Decoder<kIq4Nl>::run, &Decoder<kIq4Xs>::run,
-                                     &Decoder<kMxFp4>::run};
+  constexpr Function kDecoders[] = {&Decoder<kQ4_0>::run, &Decoder<kQ4_1>::run,  &Decoder<kQ5_0>::run,
+                                    &Decoder<kQ5_1>::run, &Decoder<kQ8_0>::run,  &Decoder<kQ2K>::run,
+                                    &Decoder<kQ3K>::run,  &Decoder<kQ4K>::run,   &Decoder<kQ5K>::run,
+                                    &Decoder<kQ6K>::run,  &Decoder<kIq4Nl>::run, &Decoder<kIq4Xs>::run,
+                                    &Decoder<kMxFp4>::run};
   return kDecoders[static_cast<int>(format)];
 }
 

@@ -27,18 +27,24 @@ void gate(const NormGatedLinearArgs& args, Stream& stream) {
 
 void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,
                     const OpContext& context) {
+  constexpr size_t kMaxProducts = 4;
   int64_t first = 0;
-  for (const Linear& part : linear) {
-    const int64_t end = first + part.weight.out_features();
-    kernels::linear({.x = x,
-                     .weight = part.weight,
-                     .bias = part.bias,
+  while (!linear.empty()) {
+    LinearArgs products[kMaxProducts];
+    const size_t count = std::min(linear.size(), kMaxProducts);
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t end = first + linear[i].weight.out_features();
+      products[i] = {.x = x,
+                     .weight = linear[i].weight,
+                     .bias = linear[i].bias,
                      .out = out.slice(1, first, end),
                      .workspace = context.workspace,
                      .batch_invariant = context.batch_invariant,
-                     .rounds_x = context.rounds_x},
-                    context.stream);
-    first = end;
+                     .rounds_x = context.rounds_x};
+      first = end;
+    }
+    kernels::linear(std::span<const LinearArgs>(products, count), context.stream);
+    linear = linear.subspan(count);
   }
 }
 

@@ -154,7 +154,8 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
                          .accumulate = on_gpu && !projects,
                          .scratch = memory.subspan(pieces.used_bytes()),
                          .workspace = context.workspace,
-                         .batch_invariant = context.batch_invariant};
+                         .batch_invariant = context.batch_invariant,
+                         .rounds_x = context.rounds_x};
   bool shares = !args.shared.gate_up.empty();
   const bool writes_out = !args.out.empty();
   require(!writes_out || (!projects && !shares), "out ", args.out,

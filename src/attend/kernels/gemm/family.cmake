@@ -10,6 +10,10 @@ attend_kernels(gemm
     cpu/linear.cc
     cpu/linear_amx.cc
     cpu/linear_avx512bf16.cc
+    cpu/int8/int8_linear.cc
+    cpu/int8/int8_linear_avx2.cc
+    cpu/int8/int8_linear_avx512bf16.cc
+    cpu/int8/int8_linear_portable.cc
     cuda/choose.cc
     cuda/sm90/batch_invariant/batch_invariant_gemm_shape.cc
     cuda/sm90/gated_mlp/gated_mlp_gemm_shape.cc

@@ -95,12 +95,25 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, const D
                               WeightFormat format) {
   if (device.type != DeviceType::kCpu)
     return format == WeightFormat::kPlain ? 0 : cuda::QuantizedWorkspace(max_in_features).total();
-  return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa());
+  return cpu::linear_workspace_bytes(max_rows, max_in_features, cpu::detect_isa(), format);
 }
 
 bool linear(const LinearArgs& args, Stream& stream) {
   check(args, stream);
   return multiply_checked(args, stream);
+}
+
+void linear(std::span<const LinearArgs> products, Stream& stream) {
+  for (const LinearArgs& args : products) {
+    check(args, stream);
+    require(args.norm.weight.empty() && args.next_norm == nullptr,
+            "norm: products of several weights have none");
+  }
+  if (OnGpu(stream)) {
+    for (const LinearArgs& args : products) multiply_checked(args, stream);
+    return;
+  }
+  if (!products.empty() && products.front().out.num_elements() > 0) cpu::linear(products, cpu::detect_isa());
 }
 
 bool cpu_rounds_x() { return cpu::detect_isa() == cpu::Isa::kAvx512Bf16; }

@@ -1,6 +1,8 @@
 // Linear layers: out = x W^T + b.
 #pragma once
 
+#include <span>
+
 #include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 #include "attend/tensor/weight.h"
@@ -42,8 +44,9 @@ struct LinearArgs {
   // additions, which may be slower for many rows. A GPU then normalizes x in a separate launch.
   bool batch_invariant = false;
   // CPU: x may be rounded to bfloat16 before products with plain bfloat16 weights, like activations of 16-bit
-  // models. GPU: x may be rounded to fp8, with a scale per row or per 128 inputs of a row, before products
-  // with fp8 weights. Faster.
+  // models, and to int8, with a scale per 32 inputs of a row, before products with int8, int4, mxfp4 and
+  // block formats. GPU: x may be rounded to fp8, with a scale per row or per 128 inputs of a row, before
+  // products with fp8 weights. Faster.
   bool rounds_x = false;
   InputNorm norm = {};
   // out += x weight^T + bias, rounded once. GPU only.
@@ -57,6 +60,9 @@ struct LinearArgs {
 // rows. Returns true if next_norm is now deferred. Throws Error(kInvalidArgument) for mismatched shapes,
 // dtypes and workspaces, and Error(kUnsupported) if the stream's device has no kernel for the problem.
 bool linear(const LinearArgs& args, Stream& stream);
+// Computes several products of the same x, without norms: q, k and v, or gate and up, if they are separate
+// weights. On a CPU they are one job of the thread team. Results and errors are those of linear().
+void linear(std::span<const LinearArgs> products, Stream& stream);
 // Returns true if this machine's CPU rounds x when rounds_x is set: it has AVX-512-BF16 but not AMX.
 bool cpu_rounds_x();
 // Throws the errors of linear() without computing anything.

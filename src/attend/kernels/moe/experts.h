@@ -174,6 +174,7 @@ struct MoeExpertsArgs {
   // If true, a token's bits depend neither on the other tokens of the call nor on their number. Otherwise
   // they may depend on that number on a GPU.
   bool batch_invariant = false;
+  bool rounds_x = false;         // CPU: as in LinearArgs, for int8
   SharedExpertArgs shared = {};  // added to the sum; empty, unless adds_shared_expert()
 };
 // Computes out = sum over the token's experts, in their order, of weight * (Wdown act(Wgate x, Wup x)), each

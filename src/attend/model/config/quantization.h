@@ -80,6 +80,16 @@ struct StoredFormat {
   double num_bytes = 0.0;
 };
 
+// True for formats that CPUs multiply by activations in int8 (kernels::LinearArgs::rounds_x).
+constexpr bool rounds_x_to_int8(WeightStorage storage) {
+  return storage != WeightStorage::kPlain && storage != WeightStorage::kFp8;
+}
+
+inline bool rounds_x_to_int8(std::span<const StoredFormat> formats) {
+  return std::ranges::any_of(formats,
+                             [](const StoredFormat& format) { return rounds_x_to_int8(format.storage); });
+}
+
 inline bool has_quantized(std::span<const StoredFormat> formats) {
   return std::ranges::any_of(
       formats, [](const StoredFormat& format) { return format.storage != WeightStorage::kPlain; });

@@ -3,13 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <random>
 #include <vector>
 
-#include "attend/kernels/common/decode_blocks.h"
 #include "attend/kernels/fused/vocab_ops.h"
 #include "attend/kernels/gemm/weights.h"
+#include "tests/kernels/dense/cpu/block_weight.h"
 #include "tests/kernels/dense/target.h"
 #include "tests/kernels/dense/test_tensor.h"
 #include "tests/support/error_message.h"
@@ -17,59 +15,15 @@
 namespace attend::kernels {
 namespace {
 
+using testing_support::BlockWeight;
 using testing_support::error_message;
+using testing_support::for_each_block_format;
 using testing_support::targets;
 using testing_support::TestTensor;
 
-constexpr int kNumFormats = static_cast<int>(BlockFormat::kMxFp4) + 1;
-
-// Random blocks whose scales are finite and between 2^-14 and 2.
-class BlockWeight {
- public:
-  BlockWeight(BlockFormat format, int64_t num_outs, int64_t in_features)
-      : bytes_(static_cast<size_t>(num_outs * in_features / block_layout(format).elements *
-                                   block_layout(format).bytes)) {
-    std::mt19937 random(static_cast<unsigned>(format) + 1);
-    for (uint8_t& byte : bytes_) byte = static_cast<uint8_t>(random());
-    const auto block_bytes = static_cast<size_t>(block_layout(format).bytes);
-    for (size_t block = 0; block < bytes_.size(); block += block_bytes) {
-      if (format == BlockFormat::kMxFp4) bytes_[block] = static_cast<uint8_t>(120 + random() % 8);
-      // A byte of a scale that is not 0x7c to 0x7f has a finite exponent.
-      while (!has_finite_scales(format, bytes_.data() + block) || !is_moderate(format, block))
-        for (size_t i = 0; i < block_bytes; ++i) bytes_[block + i] = static_cast<uint8_t>(random());
-    }
-    view.format = WeightFormat::kBlocks;
-    view.block_format = format;
-    view.data = TensorView::contiguous(bytes_.data(), DType::kU8,
-                                       {num_outs, static_cast<int64_t>(bytes_.size()) / num_outs});
-  }
-
-  Weight view;
-
- private:
-  // Returns whether all elements are at most 1e6, so that sums do not lose small ones.
-  bool is_moderate(BlockFormat format, size_t block) const {
-    const int count = block_layout(format).elements;
-    std::vector<float> elements(static_cast<size_t>(count));
-    decode_blocks(format, bytes_.data() + block, count, elements.data());
-    for (const float element : elements)
-      if (!(std::abs(element) <= 1e6f)) return false;
-    return true;
-  }
-
-  std::vector<uint8_t> bytes_;
-};
-
-void for_each_format(const std::function<void(BlockFormat)>& fn) {
-  for (int i = 0; i < kNumFormats; ++i) {
-    SCOPED_TRACE(block_layout(static_cast<BlockFormat>(i)).name);
-    fn(static_cast<BlockFormat>(i));
-  }
-}
-
 // One input is 1, the others are 0, so each output equals one element.
 TEST(BlockLinear, DecodesEveryElementExactly) {
-  for_each_format([](BlockFormat format) {
+  for_each_block_format([](BlockFormat format) {
     const BlockWeight weight(format, 32, 512);
     for (const auto& target : targets())
       for (int64_t input = 0; input < 512; input += 5) {
@@ -89,7 +43,7 @@ TEST(BlockLinear, DecodesEveryElementExactly) {
 }
 
 TEST(BlockLinear, MatchesFloat64ForFewAndForManyRows) {
-  for_each_format([](BlockFormat format) {
+  for_each_block_format([](BlockFormat format) {
     // Rows that are not a multiple of 128 elements, where blocks are small.
     const int64_t in_features = block_layout(format).elements == 32 ? 416 : 768;
     const BlockWeight weight(format, 29, in_features);
@@ -116,7 +70,7 @@ TEST(BlockLinear, MatchesFloat64ForFewAndForManyRows) {
 }
 
 TEST(BlockLinear, ReturnsTheSameBitsInEveryBatch) {
-  for_each_format([](BlockFormat format) {
+  for_each_block_format([](BlockFormat format) {
     const BlockWeight weight(format, 45, 512);
     const TestTensor x = TestTensor::random({37, 512}, DType::kF32, 2);
     for (const auto& target : targets()) {
@@ -151,7 +105,7 @@ TEST(BlockLinear, RejectsWeightsThatAreNotWholeBlocks) {
 }
 
 TEST(BlockEmbedding, ReturnsTheElementsOfEachToken) {
-  for_each_format([](BlockFormat format) {
+  for_each_block_format([](BlockFormat format) {
     const BlockWeight table(format, 7, 256);
     const std::vector<int32_t> ids = {6, 0, 3};
     TestTensor out({3, 256}, DType::kF32);

@@ -37,7 +37,9 @@ Isa find_isa() {
       !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
     return Isa::kAvx2;
   // One generation of servers with BF16 has no VBMI.
-  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi")) return Isa::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16") || !__builtin_cpu_supports("avx512vbmi") ||
+      !__builtin_cpu_supports("avx512vnni"))
+    return Isa::kAvx512;
   return may_use_tiles() ? Isa::kAmx : Isa::kAvx512Bf16;
 #else
   return Isa::kPortable;

@@ -17,7 +17,7 @@ enum class Isa {
   kPortable,    // the compiler's baseline for the machine (on x86-64: SSE2)
   kAvx2,        // AVX2, FMA, F16C
   kAvx512,      // kAvx2 and AVX-512 F, BW, DQ, VL
-  kAvx512Bf16,  // kAvx512, AVX512-BF16 and AVX512-VBMI
+  kAvx512Bf16,  // kAvx512, AVX512-BF16, AVX512-VBMI and AVX512-VNNI
   kAmx,         // kAvx512Bf16 and AMX-BF16 tiles, if the operating system permits this process to use them
 };
 

@@ -1,12 +1,14 @@
 #include "attend/kernels/gemm/cpu/linear.h"
 
 #include <algorithm>
+#include <span>
 #include <sstream>
 #include <vector>
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/gemm/cpu/int8/int8_linear.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/kernels/gemm/cpu/linear_pairs.h"
 #include "attend/kernels/gemm/cpu/linear_tiles.h"
@@ -20,7 +22,7 @@ namespace {
 constexpr int64_t kMinElementsForTeam = 1 << 18;
 // Minimum weight bytes that a task with few rows reads, so that hardware prefetching and page accesses are
 // efficient.
-constexpr int64_t kMinTaskBytes = 128 << 10;
+constexpr int64_t kMinTaskBytes = 128 << 10, kMinStreamBytes = 16 << 10;
 constexpr int64_t kTasksPerThread = 4;
 // Minimum rows per task when there are many rows, if the batch has enough of them.
 constexpr int64_t kMinRowsToPackFor = 256;
@@ -42,6 +44,7 @@ const void* advance(const void* data, DType dtype, int64_t elements) {
 
 LinearPart make_part(LinearPart part, int64_t row, int64_t num_rows, int64_t out, int64_t num_outs) {
   part.x += row * part.x_stride;
+  if (part.int8_x != nullptr) part.int8_x = int8_row(part, row);
   skip_outs(part, out);
   if (part.bias != nullptr) part.bias = advance(part.bias, part.bias_dtype, out);
   part.out += row * part.out_stride + out;
@@ -50,17 +53,24 @@ LinearPart make_part(LinearPart part, int64_t row, int64_t num_rows, int64_t out
   return part;
 }
 
+// Rows that are quantized to int8 together, and rows of a task: they stay in the L2 cache.
+constexpr int64_t kMaxInt8Rows = 512, kInt8TaskRows = 64;
+
+int64_t weight_bytes(const LinearPart& part) { return part.num_outs * weight_row_bytes(part); }
+
 // Rows and output features per task. Results do not depend on the partition.
 struct Tasks {
   int64_t num_rows, num_outs;
 };
 
-Tasks skinny_tasks(const LinearPart& part) {
-  const int64_t out_bytes = weight_row_bytes(part);
-  const int64_t fair = ceil_div(part.num_outs, kTasksPerThread * num_threads());
-  const int64_t worthwhile = ceil_div(kMinTaskBytes, std::max<int64_t>(out_bytes, 1));
-  return {.num_rows = std::min<int64_t>(part.num_rows, kMaxSkinnyRows),
-          .num_outs = round_up(std::max(fair, worthwhile), kSkinnyOuts)};
+// Tasks of a job that streams total_bytes of weights. If there are too few bytes for efficient tasks, every
+// thread has one.
+Tasks skinny_tasks(const LinearPart& part, int64_t total_bytes, int64_t max_rows = kMaxSkinnyRows) {
+  const int64_t fair = ceil_div(total_bytes, kTasksPerThread * num_threads());
+  const int64_t worthwhile = std::min(kMinTaskBytes, ceil_div(total_bytes, int64_t{num_threads()}));
+  const int64_t task_bytes = std::max({fair, worthwhile, kMinStreamBytes});
+  const int64_t num_outs = ceil_div(task_bytes, std::max<int64_t>(weight_row_bytes(part), 1));
+  return {.num_rows = std::min(part.num_rows, max_rows), .num_outs = round_up(num_outs, kSkinnyOuts)};
 }
 
 Tasks packed_tasks(const LinearPart& part, const LinearKernel& kernel) {
@@ -132,7 +142,7 @@ void linear_with_pairs(const LinearPart& part, bool skinny, std::byte* workspace
   const auto rows_from = [&](int64_t row) { return PairRows{rows.data + row * rows.stride, rows.stride}; };
   parallel_for_rows(part.num_rows, part.in_features,
                     [&](int64_t row) { kernel.round(make_part(part, row, 1, 0, 0), rows_from(row)); });
-  const int64_t task_outs = (skinny ? skinny_tasks(part) : pair_tasks(part)).num_outs;
+  const int64_t task_outs = (skinny ? skinny_tasks(part, weight_bytes(part)) : pair_tasks(part)).num_outs;
   const int64_t num_tasks = ceil_div(part.num_outs, task_outs);
   const auto multiply = [&](int64_t task, int) {
     const LinearPart outs = make_part(part, 0, part.num_rows, task * task_outs, task_outs);
@@ -141,6 +151,84 @@ void linear_with_pairs(const LinearPart& part, bool skinny, std::byte* workspace
   if (part.num_rows * part.num_outs * part.in_features >= kMinElementsForTeam)
     return parallel_for(num_tasks, multiply);
   for (int64_t task = 0; task < num_tasks; ++task) multiply(task, 0);
+}
+
+bool can_use_int8(const LinearArgs& args) {
+  return args.rounds_x && !args.workspace.empty() && has_int8_products(args.weight);
+}
+
+// Returns whether each task multiplies weights as it reads them, and needs no scratch of its own.
+bool streams_weights(const LinearArgs& args, Isa isa) {
+  if (can_use_tiles(args, isa) || can_use_pairs(args, isa)) return false;
+  return can_use_int8(args) || args.batch_invariant || args.x.shape[0] <= kMaxSkinnyRows ||
+         !args.weight.input_order.empty();
+}
+
+// Returns whether the products may use the same rows of x in int8, or all use x itself.
+bool can_share_x(std::span<const LinearArgs> products) {
+  const LinearArgs& first = products.front();
+  if (products.size() == 1) return true;
+  return std::ranges::all_of(products, [&](const LinearArgs& args) {
+    return args.x.data == first.x.data && args.x.strides[0] == first.x.strides[0] &&
+           can_use_int8(args) == can_use_int8(first) && args.weight.input_order.empty() &&
+           has_four_bits(args.weight.format) == has_four_bits(first.weight.format);
+  });
+}
+
+// Tasks of one of the products of a job.
+struct StreamedProduct {
+  LinearPart part = {};
+  Tasks tasks = {};
+  int64_t num_out_tasks = 0, first_task = 0;
+};
+constexpr size_t kMaxStreamedProducts = 8;
+
+// Computes rows [row, row + num_rows) of all products in one job of the team: in a decode step, threads that
+// wait for one another after each product would lose a large part of the time.
+void stream_weights(std::span<const LinearArgs> products, int64_t row, int64_t num_rows, Isa isa) {
+  StreamedProduct streamed[kMaxStreamedProducts];
+  const LinearArgs& first = products.front();
+  const bool in_int8 = can_use_int8(first);
+  int64_t total_bytes = 0, multiplications = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    const LinearPart all = whole(products[i]);
+    streamed[i].part = make_part(all, row, num_rows, 0, all.num_outs);
+    total_bytes += weight_bytes(all);
+    multiplications += num_rows * all.num_outs * all.in_features;
+  }
+  auto multiply = linear_kernel(isa).skinny;
+  if (in_int8) {
+    const Int8Linear kernel = int8_linear(isa);
+    const LinearPart& part = streamed[0].part;
+    const int64_t row_runs = int8_row_runs(part.in_features);
+    auto* const rows = reinterpret_cast<Int8Run*>(first.workspace.data());
+    parallel_for_rows(num_rows, part.in_features,
+                      [&](int64_t i) { kernel.quantize(int8_source(part, i), rows + i * row_runs); });
+    for (size_t i = 0; i < products.size(); ++i) {
+      streamed[i].part.int8_x = rows;
+      streamed[i].part.int8_stride_bytes = row_runs * static_cast<int64_t>(sizeof(Int8Run));
+    }
+    multiply = kernel.multiply;
+  }
+  int64_t num_tasks = 0;
+  for (size_t i = 0; i < products.size(); ++i) {
+    StreamedProduct& product = streamed[i];
+    product.tasks = skinny_tasks(product.part, total_bytes, in_int8 ? kInt8TaskRows : kMaxSkinnyRows);
+    product.num_out_tasks = ceil_div(product.part.num_outs, product.tasks.num_outs);
+    product.first_task = num_tasks;
+    num_tasks += product.num_out_tasks * ceil_div(num_rows, product.tasks.num_rows);
+  }
+  const auto run = [&](int64_t task, int) {
+    size_t i = products.size() - 1;
+    while (task < streamed[i].first_task) --i;
+    const StreamedProduct& product = streamed[i];
+    task -= product.first_task;
+    multiply(make_part(product.part, task / product.num_out_tasks * product.tasks.num_rows,
+                       product.tasks.num_rows, task % product.num_out_tasks * product.tasks.num_outs,
+                       product.tasks.num_outs));
+  };
+  if (multiplications >= kMinElementsForTeam) return parallel_for(num_tasks, run);
+  for (int64_t task = 0; task < num_tasks; ++task) run(task, 0);
 }
 
 void record_kernel(const LinearArgs& args, std::string_view how, Isa isa) {
@@ -199,7 +287,10 @@ LinearKernel linear_kernel(Isa isa) {
   return linear_kernel_portable();
 }
 
-size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa) {
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa, WeightFormat format) {
+  if (format != WeightFormat::kPlain)
+    return std::max(linear_workspace_bytes(max_rows, max_in_features, isa, WeightFormat::kPlain),
+                    int8_rows_bytes(std::min(max_rows, kMaxInt8Rows), max_in_features));
   if (isa < Isa::kAvx512Bf16) return 0;
   if (isa == Isa::kAvx512Bf16)
     return static_cast<size_t>(std::min(max_rows, kMaxPairRows) * pair_stride(max_in_features)) *
@@ -211,6 +302,7 @@ size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa
 
 void linear(const LinearArgs& args, Isa isa, bool records) {
   require_isa(isa);
+  if (streams_weights(args, isa)) return linear(std::span(&args, 1), isa, records);
   const LinearPart all = whole(args);
   if (can_use_tiles(args, isa)) {
     if (records && records_choices()) record_kernel(args, "tiles", isa);
@@ -226,22 +318,42 @@ void linear(const LinearArgs& args, Isa isa, bool records) {
       linear_with_pairs(make_part(all, row, kMaxPairRows, 0, all.num_outs), skinny, args.workspace.data());
     return;
   }
+  if (records && records_choices()) record_kernel(args, "packed GEMM", std::min(isa, Isa::kAvx512));
   const LinearKernel kernel = linear_kernel(isa);
-  const bool skinny = args.batch_invariant || all.num_rows <= kMaxSkinnyRows || all.groups.input_order;
-  if (records && records_choices())
-    record_kernel(args, skinny ? "skinny GEMM" : "packed GEMM", std::min(isa, Isa::kAvx512));
-  const Tasks tasks = skinny ? skinny_tasks(all) : packed_tasks(all, kernel);
+  const Tasks tasks = packed_tasks(all, kernel);
   const int64_t num_out_tasks = ceil_div(all.num_outs, tasks.num_outs);
   const int64_t num_row_tasks = ceil_div(all.num_rows, tasks.num_rows);
-  float* const tiles = skinny ? nullptr : thread_tile_buffers(kernel.num_tile_floats);
+  float* const tiles = thread_tile_buffers(kernel.num_tile_floats);
   const auto multiply = [&](int64_t task, int thread) {
-    const LinearPart part = make_part(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
-                                      task % num_out_tasks * tasks.num_outs, tasks.num_outs);
-    skinny ? kernel.skinny(part) : kernel.packed(part, tiles + thread * kernel.num_tile_floats);
+    kernel.packed(make_part(all, task / num_out_tasks * tasks.num_rows, tasks.num_rows,
+                            task % num_out_tasks * tasks.num_outs, tasks.num_outs),
+                  tiles + thread * kernel.num_tile_floats);
   };
   const bool worth_a_team = all.num_rows * all.num_outs * all.in_features >= kMinElementsForTeam;
   if (worth_a_team) return parallel_for(num_out_tasks * num_row_tasks, multiply);
   for (int64_t task = 0; task < num_out_tasks * num_row_tasks; ++task) multiply(task, 0);
+}
+
+void linear(std::span<const LinearArgs> products, Isa isa, bool records) {
+  require_isa(isa);
+  while (!products.empty()) {
+    const auto some = products.first(std::min(products.size(), kMaxStreamedProducts));
+    products = products.subspan(some.size());
+    const auto streams = [&](const LinearArgs& args) { return streams_weights(args, isa); };
+    if (!std::ranges::all_of(some, streams) || !can_share_x(some)) {
+      for (const LinearArgs& args : some) linear(args, isa, records);
+      continue;
+    }
+    const LinearArgs& first = some.front();
+    const bool in_int8 = can_use_int8(first);
+    if (records && records_choices())
+      for (const LinearArgs& args : some)
+        record_kernel(args, in_int8 ? "GEMM of int8 activations" : "skinny GEMM",
+                      in_int8 ? isa : std::min(isa, Isa::kAvx512));
+    const int64_t num_rows = first.x.shape[0], step = in_int8 ? kMaxInt8Rows : num_rows;
+    for (int64_t row = 0; row < num_rows; row += step)
+      stream_weights(some, row, std::min(step, num_rows - row), isa);
+  }
 }
 
 }  // namespace attend::kernels::cpu

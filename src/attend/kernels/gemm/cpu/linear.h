@@ -2,6 +2,8 @@
 // tiles (linear_tiles.h); products and sums are f32.
 #pragma once
 
+#include <span>
+
 #include "attend/kernels/common/cpu/isa.h"
 #include "attend/kernels/gemm/linear.h"
 
@@ -15,8 +17,12 @@ namespace attend::kernels::cpu {
 // their own kernel pass false.
 void linear(const LinearArgs& args, Isa isa, bool records = true);
 
+// Several products of the same rows, in one job of the thread team if possible.
+void linear(std::span<const LinearArgs> products, Isa isa, bool records = true);
+
 // Like kernels::linear_workspace_bytes, for one instruction set.
-size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa);
+size_t linear_workspace_bytes(int64_t max_rows, int64_t max_in_features, Isa isa,
+                              WeightFormat format = WeightFormat::kPlain);
 
 // Per-head linear layers on the CPU.
 

@@ -22,10 +22,15 @@ struct WeightGroups {
   int64_t first_out = 0;  // first output feature of the part
 };
 
+struct Int8Run;  // int8/int8_linear.h
+
 // A part of out = x W^T + b: some rows of x and some rows of W.
 struct LinearPart {
   const float* x = nullptr;  // [num_rows, in_features]
   int64_t x_stride = 0;
+  // x in int8 (int8/int8_linear.h): int8_row_runs(in_features) runs per row; null: not quantized.
+  const Int8Run* int8_x = nullptr;
+  int64_t int8_stride_bytes = 0;
   const void* weight = nullptr;  // [num_outs, in_features], contiguous
   DType weight_dtype = DType::kF32;
   WeightGroups groups = {};

@@ -6,6 +6,7 @@
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/common/kernel_choices.h"
+#include "attend/kernels/gemm/cpu/int8/int8_linear.h"
 #include "attend/kernels/gemm/cpu/linear.h"
 #include "attend/kernels/gemm/cpu/linear_kernel.h"
 #include "attend/kernels/gemm/weights.h"
@@ -54,8 +55,9 @@ class ExpertProduct {
       : linears_(linears), args_(args), x_(x), out_(out) {}
 
   // Multiplies experts with few rows, sharing the team among all of them: in a decode step, most experts have
-  // one row.
-  void multiply(std::span<const Segment> segments, const LinearKernel& kernel) const {
+  // one row. Rows are those that quantize() replaced, if `in_int8`.
+  void multiply(std::span<const Segment> segments, void (*multiply_part)(const LinearPart& part),
+                bool in_int8) const {
     const int64_t outs = outs_per_matrix();
     const int64_t out_bytes = weight_row_bytes(with_weight({}, linears_.front().weight));
     const int64_t num_matrices = std::ssize(segments) * matrices_per_expert();
@@ -77,12 +79,36 @@ class ExpertProduct {
                                          expert_matrix(segment.expert, part));
       skip_outs(task_part, out);
       task_part.num_outs = std::min(task_outs, task_part.num_outs);
-      kernel.skinny(task_part);
+      if (in_int8) {
+        task_part.int8_x = reinterpret_cast<const Int8Run*>(task_part.x);
+        task_part.int8_stride_bytes = x_.strides[0] * static_cast<int64_t>(sizeof(float));
+      }
+      multiply_part(task_part);
     };
     const int64_t num_tasks = num_matrices * tasks_per_matrix;
     if (num_rows * outs * matrices_per_expert() * x_.shape[1] >= kExpertsWorthATeam)
       return parallel_for(num_tasks, run);
     for (int64_t task = 0; task < num_tasks; ++task) run(task, 0);
+  }
+
+  // Returns whether the rows of x may be quantized to int8 in place, in the same way for all experts.
+  bool can_use_int8() const {
+    const Weight& first = linears_.front().weight;
+    const int64_t row_bytes = x_.shape[1] * static_cast<int64_t>(sizeof(float));
+    return int8_rows_bytes(1, x_.shape[1]) <= static_cast<size_t>(row_bytes) &&
+           row_bytes % static_cast<int64_t>(alignof(Int8Run)) == 0 &&
+           std::ranges::all_of(linears_, [&](const Linear& linear) {
+             return linear.weight.format == first.format && linear.weight.input_order.empty() &&
+                    has_int8_products(linear.weight);
+           });
+  }
+  void quantize(const Int8Linear& kernel) const {
+    const bool splits_pairs = has_four_bits(linears_.front().weight.format);
+    parallel_for_rows(x_.shape[0], x_.shape[1], [&](int64_t row) {
+      auto* const x = x_[row].as<float>();
+      kernel.quantize({.x = x, .in_features = x_.shape[1], .splits_pairs = splits_pairs},
+                      reinterpret_cast<Int8Run*>(x));
+    });
   }
 
   // Multiplies one expert with many rows.
@@ -211,7 +237,14 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
   gather_rows(args.x, scratch.row_token.span<const int32_t>(), scratch.rows, isa);
   if (args.weights_scale_input) scale_rows(args, scratch, isa);
 
-  // With batch_invariant, one kernel serves any number of rows.
+  const int64_t intermediate_size = args.shape.intermediate_size;
+  const TensorView inner = scratch.inner.slice(1, 0, args.gate.num_products() * intermediate_size);
+  const TensorView activated = scratch.inner.slice(1, 0, intermediate_size);
+  const ExpertProduct gate_up(args.linears.gate_up, args, scratch.rows, inner);
+  const ExpertProduct down(args.linears.down, args, activated, scratch.rows);
+  const bool in_int8 = args.rounds_x && gate_up.can_use_int8() && down.can_use_int8();
+
+  // With batch_invariant or in int8, one kernel serves any number of rows.
   auto* const segments = static_cast<Segment*>(scratch.segments.data);
   const View<const int32_t> offsets = scratch.offsets[0].span<const int32_t>();
   const auto expert_rows = [&](int64_t expert) {
@@ -219,7 +252,7 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
                    offsets[static_cast<size_t>(expert) + 1]};
   };
   const auto few = [&](const Segment& rows) {
-    return args.batch_invariant || rows.end - rows.begin <= kMaxSkinnyRows;
+    return args.batch_invariant || in_int8 || rows.end - rows.begin <= kMaxSkinnyRows;
   };
   size_t num_segments = 0;
   for (int64_t expert = 0; expert < args.shape.num_experts; ++expert) {
@@ -228,19 +261,17 @@ void moe_experts(const MoeExpertsArgs& args, Isa isa) {
     for (int32_t begin = rows.begin; begin < rows.end; begin += kMaxSkinnyRows)
       segments[num_segments++] = {rows.expert, begin, std::min(begin + kMaxSkinnyRows, rows.end)};
   }
-  const LinearKernel kernel = linear_kernel(isa);
+  const Int8Linear int8 = int8_linear(isa);
   const auto multiply = [&](const ExpertProduct& product) {
-    product.multiply({segments, num_segments}, kernel);
+    if (in_int8) product.quantize(int8);
+    product.multiply({segments, num_segments}, in_int8 ? int8.multiply : linear_kernel(isa).skinny, in_int8);
     for (int64_t expert = 0; expert < args.shape.num_experts; ++expert)
       if (const Segment rows = expert_rows(expert); !few(rows)) product.multiply(rows, isa);
     product.add_biases(scratch);
   };
-  const int64_t intermediate_size = args.shape.intermediate_size;
-  const TensorView inner = scratch.inner.slice(1, 0, args.gate.num_products() * intermediate_size);
-  multiply({args.linears.gate_up, args, scratch.rows, inner});
-  const TensorView activated = scratch.inner.slice(1, 0, intermediate_size);
+  multiply(gate_up);
   activate(args.gate, inner, activated, isa);
-  multiply({args.linears.down, args, activated, scratch.rows});
+  multiply(down);
   combine(args, scratch);
 }
 
