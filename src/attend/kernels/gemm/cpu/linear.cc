@@ -208,7 +208,8 @@ void stream_weights(std::span<const LinearArgs> products, int64_t row, int64_t n
       streamed[i].part.int8_x = rows;
       streamed[i].part.int8_stride_bytes = row_runs * static_cast<int64_t>(sizeof(Int8Run));
     }
-    multiply = kernel.multiply;
+    const bool many = first.x.shape[0] > kMaxSkinnyRows && !first.batch_invariant;
+    multiply = many ? kernel.multiply_many : kernel.multiply;
   }
   int64_t num_tasks = 0;
   for (size_t i = 0; i < products.size(); ++i) {

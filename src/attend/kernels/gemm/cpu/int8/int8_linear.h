@@ -60,6 +60,8 @@ struct Int8Linear {
   void (*quantize)(const Int8Source& source, Int8Run* to) = nullptr;
   // Multiplies rows part.int8_x, any number of them. A row's bits depend on its values only.
   void (*multiply)(const LinearPart& part) = nullptr;
+  // The same for more than kMaxSkinnyRows rows in all tasks together; sums are added in another order.
+  void (*multiply_many)(const LinearPart& part) = nullptr;
 };
 
 // One implementation per instruction set. Sums of units are equal in all of them.

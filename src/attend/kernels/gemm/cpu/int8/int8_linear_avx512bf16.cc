@@ -11,6 +11,10 @@ struct VnniDot {
   static __m256i dot(__m256i u, __m256i s, __m256i factors) {
     return _mm256_madd_epi16(_mm256_maddubs_epi16(u, s), factors);
   }
+
+  static constexpr int panel_steps(int) { return kPanelGroups; }
+  static __m256i panel_add(__m256i sum, __m256i u, __m256i s) { return _mm256_dpbusd_epi32(sum, u, s); }
+  static __m256i panel_sums(__m256i sum) { return sum; }
 };
 
 }  // namespace

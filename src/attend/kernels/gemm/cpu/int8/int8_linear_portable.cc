@@ -86,6 +86,8 @@ void multiply(const LinearPart& part) {
 
 }  // namespace
 
-Int8Linear int8_linear_portable() { return {.quantize = &quantize, .multiply = &multiply}; }
+Int8Linear int8_linear_portable() {
+  return {.quantize = &quantize, .multiply = &multiply, .multiply_many = &multiply};
+}
 
 }  // namespace attend::kernels::cpu

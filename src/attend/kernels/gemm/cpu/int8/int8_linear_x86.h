@@ -15,7 +15,7 @@
 
 #include "attend/kernels/common/cpu/simd_avx2.h"
 #include "attend/kernels/gemm/cpu/add_bias.h"
-#include "attend/kernels/gemm/cpu/int8/int8_units_x86.h"
+#include "attend/kernels/gemm/cpu/int8/int8_panels_x86.h"
 
 namespace attend::kernels::cpu {
 namespace {
@@ -69,12 +69,12 @@ void multiply_int8_tile(const Units& units, const LinearPart& part, int64_t row,
       for (int o = 0; o < kOuts; ++o) {
         const __m256i codes = Units::unit(heads[o], u);
         __m256i magnitudes = codes, factors = {};
-        if constexpr (Units::kCodes == Int8Codes::kSigned) magnitudes = _mm256_abs_epi8(codes);
+        if constexpr (Units::kMaxCode == kSignedCodes) magnitudes = _mm256_abs_epi8(codes);
         if constexpr (Units::kHasHalfScales) factors = Units::half_scales(heads[o], u);
 #pragma GCC unroll 8
         for (int r = 0; r < kRows; ++r) {
           __m256i inputs = load_bytes(x[r][run].codes + u * kInt8UnitInputs);
-          if constexpr (Units::kCodes == Int8Codes::kSigned) inputs = _mm256_sign_epi8(inputs, codes);
+          if constexpr (Units::kMaxCode == kSignedCodes) inputs = _mm256_sign_epi8(inputs, codes);
           __m256i products;
           if constexpr (Units::kHasHalfScales)
             products = Dot::dot(magnitudes, inputs, factors);
@@ -139,49 +139,58 @@ void multiply_int8_units(const LinearPart& part) {
                                                 ceil_div(part.num_rows, num_tiles));
 }
 
-template <class Dot>
-void multiply_int8_blocks(const LinearPart& part) {
+// Calls fn with the class of the weight's units.
+template <class Fn>
+void visit_units(const LinearPart& part, const Fn& fn) {
   using enum BlockFormat;
+  if (part.groups.format == WeightFormat::kInt8) return fn(TypeTag<Int8GroupUnits>{});
+  if (part.groups.format == WeightFormat::kMxFp4) return fn(TypeTag<PairUnits<true>>{});
+  if (part.groups.format == WeightFormat::kInt4) return fn(TypeTag<PairUnits<false>>{});
   switch (part.groups.block_format) {
     case kQ4_0:
-      return multiply_int8_units<Dot, NibbleUnits<kQ4_0>>(part);
+      return fn(TypeTag<NibbleUnits<kQ4_0>>{});
     case kQ4_1:
-      return multiply_int8_units<Dot, NibbleUnits<kQ4_1>>(part);
+      return fn(TypeTag<NibbleUnits<kQ4_1>>{});
     case kQ5_0:
-      return multiply_int8_units<Dot, NibbleUnits<kQ5_0>>(part);
+      return fn(TypeTag<NibbleUnits<kQ5_0>>{});
     case kQ5_1:
-      return multiply_int8_units<Dot, NibbleUnits<kQ5_1>>(part);
+      return fn(TypeTag<NibbleUnits<kQ5_1>>{});
     case kIq4Nl:
-      return multiply_int8_units<Dot, NibbleUnits<kIq4Nl>>(part);
+      return fn(TypeTag<NibbleUnits<kIq4Nl>>{});
     case kMxFp4:
-      return multiply_int8_units<Dot, NibbleUnits<kMxFp4>>(part);
+      return fn(TypeTag<NibbleUnits<kMxFp4>>{});
     case kQ8_0:
-      return multiply_int8_units<Dot, Q8Units>(part);
+      return fn(TypeTag<Q8Units>{});
     case kQ4K:
-      return multiply_int8_units<Dot, PackedScaleUnits<kQ4K>>(part);
+      return fn(TypeTag<PackedScaleUnits<kQ4K>>{});
     case kQ5K:
-      return multiply_int8_units<Dot, PackedScaleUnits<kQ5K>>(part);
+      return fn(TypeTag<PackedScaleUnits<kQ5K>>{});
     case kQ2K:
-      return multiply_int8_units<Dot, HalfScaleUnits<kQ2K>>(part);
+      return fn(TypeTag<HalfScaleUnits<kQ2K>>{});
     case kQ3K:
-      return multiply_int8_units<Dot, HalfScaleUnits<kQ3K>>(part);
+      return fn(TypeTag<HalfScaleUnits<kQ3K>>{});
     case kQ6K:
-      return multiply_int8_units<Dot, HalfScaleUnits<kQ6K>>(part);
+      return fn(TypeTag<HalfScaleUnits<kQ6K>>{});
     case kIq4Xs:
-      return multiply_int8_units<Dot, Iq4XsUnits>(part);
+      return fn(TypeTag<Iq4XsUnits>{});
   }
 }
 
 template <class Dot>
 void multiply_int8(const LinearPart& part) {
-  if (part.groups.format == WeightFormat::kBlocks)
-    multiply_int8_blocks<Dot>(part);
-  else if (part.groups.format == WeightFormat::kInt8)
-    multiply_int8_units<Dot, Int8GroupUnits>(part);
-  else if (part.groups.format == WeightFormat::kMxFp4)
-    multiply_int8_units<Dot, PairUnits<true>>(part);
-  else
-    multiply_int8_units<Dot, PairUnits<false>>(part);
+  visit_units(part, [&]<class Units>(TypeTag<Units>) { multiply_int8_units<Dot, Units>(part); });
+  add_bias<Avx2>(part);
+}
+
+template <class Dot>
+void multiply_int8_panels(const LinearPart& part) {
+  visit_units(part, [&]<class Units>(TypeTag<Units>) {
+    LinearPart rest = part;
+    const int64_t num_outs = multiply_panels<Dot, Units>(part);
+    skip_outs(rest, num_outs);
+    rest.out += num_outs;
+    multiply_int8_units<Dot, Units>(rest);
+  });
   add_bias<Avx2>(part);
 }
 
@@ -255,7 +264,9 @@ void quantize_int8(const Int8Source& source, Int8Run* to) {
 
 template <class Dot>
 Int8Linear make_int8_linear() {
-  return {.quantize = &quantize_int8, .multiply = &multiply_int8<Dot>};
+  return {.quantize = &quantize_int8,
+          .multiply = &multiply_int8<Dot>,
+          .multiply_many = &multiply_int8_panels<Dot>};
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Units of a weight as vectors of AVX2. Each class has:
 //
-//   kCodes               kUnsigned: 0 to 127; kSigned
+//   kMaxCode             codes are 0 to kMaxCode; kSignedCodes: -128 to 127
 //   kMinima              kNone, kUnits (one per unit) or kHalves
 //   begin(out, run, count, scales)  prepares a run and returns its Run
 //   unit(run, u)         32 codes
@@ -18,13 +18,14 @@
 namespace attend::kernels::cpu {
 namespace {
 
-enum class Int8Codes { kUnsigned, kSigned };
+inline constexpr int kSignedCodes = 0;
 enum class Int8Minima { kNone, kUnits, kHalves };
 
 // Scales and minima of a run's units.
 struct RunScales {
   __m256 scales;
-  __m256 minima[2];
+  __m256 minima[2];       // of units, or of halves
+  __m256 half_scales[2];  // if kHasHalfScales: scales times the factors of each half
 };
 
 inline __m256i load_bytes(const void* p) { return _mm256_loadu_si256(static_cast<const __m256i*>(p)); }
@@ -112,7 +113,10 @@ class NibbleUnits : public BlockUnits {
                        kFifthBits = kNibbles - 4;
 
  public:
-  static constexpr Int8Codes kCodes = kFormat == kIq4Nl ? Int8Codes::kSigned : Int8Codes::kUnsigned;
+  static constexpr int kMaxCode = kFormat == kIq4Nl   ? kSignedCodes
+                                  : kFormat == kMxFp4 ? 24
+                                  : kFiveBits         ? 31
+                                                      : 15;
   static constexpr Int8Minima kMinima = kFormat == kIq4Nl ? Int8Minima::kNone : Int8Minima::kUnits;
   static constexpr bool kHasHalfScales = false;
   using Run = const uint8_t*;
@@ -162,7 +166,7 @@ class Q8Units : public BlockUnits {
   static constexpr int kBytes = block_layout(BlockFormat::kQ8_0).bytes;
 
  public:
-  static constexpr Int8Codes kCodes = Int8Codes::kSigned;
+  static constexpr int kMaxCode = kSignedCodes;
   static constexpr Int8Minima kMinima = Int8Minima::kNone;
   static constexpr bool kHasHalfScales = false;
   using Run = const uint8_t*;
@@ -186,7 +190,7 @@ class PackedScaleUnits : public BlockUnits {
   static constexpr int kBytes = block_layout(kFormat).bytes, kNibbles = kBytes - 128;
 
  public:
-  static constexpr Int8Codes kCodes = Int8Codes::kUnsigned;
+  static constexpr int kMaxCode = kFiveBits ? 31 : 15;
   static constexpr Int8Minima kMinima = Int8Minima::kUnits;
   static constexpr bool kHasHalfScales = false;
   using Run = const uint8_t*;
@@ -229,7 +233,7 @@ class Iq4XsUnits : public BlockUnits {
   static constexpr int kBytes = block_layout(BlockFormat::kIq4Xs).bytes;
 
  public:
-  static constexpr Int8Codes kCodes = Int8Codes::kSigned;
+  static constexpr int kMaxCode = kSignedCodes;
   static constexpr Int8Minima kMinima = Int8Minima::kNone;
   static constexpr bool kHasHalfScales = false;
   using Run = const uint8_t*;
@@ -268,7 +272,7 @@ class HalfScaleUnits : public BlockUnits {
                                                    : 208;  // position of the f16 scale
 
  public:
-  static constexpr Int8Codes kCodes = Int8Codes::kUnsigned;
+  static constexpr int kMaxCode = kFormat == kQ6K ? 63 : kFormat == kQ3K ? 7 : 3;
   static constexpr Int8Minima kMinima = Int8Minima::kHalves;
   static constexpr bool kHasHalfScales = true;
   struct Run {
@@ -281,11 +285,14 @@ class HalfScaleUnits : public BlockUnits {
     const uint8_t* const p = at(out, run * kBytes);
     const __m128i scales = load_scales(p);
     to.scales = load_half(p + kHalfAt);
+    multiply_halves(to.scales, scales, to.half_scales);
     if constexpr (kFormat == kQ2K) {
       const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
-      set_minima(load_half(p + 82), _mm_and_si128(_mm_srli_epi16(bytes, 4), _mm_set1_epi8(15)), to);
+      multiply_halves(load_half(p + 82), _mm_and_si128(_mm_srli_epi16(bytes, 4), _mm_set1_epi8(15)),
+                      to.minima);
     } else {
-      set_minima(_mm256_mul_ps(to.scales, _mm256_set1_ps(kFormat == kQ3K ? 4.0f : 32.0f)), scales, to);
+      const __m256 offset = _mm256_set1_ps(kFormat == kQ3K ? 4.0f : 32.0f);
+      for (int half = 0; half < 2; ++half) to.minima[half] = _mm256_mul_ps(to.half_scales[half], offset);
     }
     const __m256i words = _mm256_cvtepi8_epi16(scales);
     return {p,
@@ -337,12 +344,12 @@ class HalfScaleUnits : public BlockUnits {
     return _mm_sub_epi8(_mm_setr_epi32(word(a, 0), word(b, 1), word(a >> 4, 2), word(b >> 4, 3)),
                         _mm_set1_epi8(32));
   }
-  // Minima are `factor` times the bytes of each half.
-  static void set_minima(__m256 factor, __m128i bytes, RunScales& to) {
+  // Multiplies `factor` by the bytes of each half.
+  static void multiply_halves(__m256 factor, __m128i bytes, __m256 (&to)[2]) {
     const __m128i sorted =
         _mm_shuffle_epi8(bytes, _mm_setr_epi8(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15));
-    to.minima[0] = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sorted)));
-    to.minima[1] = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(sorted, 8))));
+    to[0] = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(sorted)));
+    to[1] = _mm256_mul_ps(factor, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128(sorted, 8))));
   }
 };
 
@@ -398,7 +405,7 @@ class GroupUnits {
 
 class Int8GroupUnits : public GroupUnits {
  public:
-  static constexpr Int8Codes kCodes = Int8Codes::kSigned;
+  static constexpr int kMaxCode = kSignedCodes;
   static constexpr Int8Minima kMinima = Int8Minima::kNone;
   static constexpr bool kHasHalfScales = false;
   using Run = const int8_t*;
@@ -424,7 +431,7 @@ class Int8GroupUnits : public GroupUnits {
 template <bool kMxFp4>
 class PairUnits : public GroupUnits {
  public:
-  static constexpr Int8Codes kCodes = Int8Codes::kUnsigned;
+  static constexpr int kMaxCode = kMxFp4 ? 24 : 15;
   static constexpr Int8Minima kMinima = Int8Minima::kUnits;
   static constexpr bool kHasHalfScales = false;
   using Run = const uint8_t*;
