@@ -250,7 +250,7 @@ def test_reasoning_becomes_an_item(tmp_path):
     ({"tools": TOOLS, "tool_choice": {"type": "function", "name": "unknown"}}, "tool_choice.name", "expected one of the tools"),
     ({"input": [{"type": "function_call_output", "call_id": "c", "output": ""}]}, "input[0].call_id", "no earlier call has this id"),
     ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}]}, "input", "no output for the call of f"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0].type", "input_image"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]}, "input[0].content[0].image_url", "data:image/jpeg"),
     ({"input": []}, "input", "at least one item"),
     ({"background": True}, "background", "not supported"),
     ({"conversation": "conv_1"}, "conversation", "previous_response_id"),

@@ -220,7 +220,33 @@ INSTANTIATE_TEST_SUITE_P(
         BadField{R"("messages": [{"role": "user", "content": 5}])", "messages[0].content",
                  "expected a string"},
         BadField{R"("messages": [{"role": "user", "content": [{"type": "image_url"}]}])",
-                 "messages[0].content", "image_url", "unsupported"}));
+                 "messages[0].content[0].image_url", "missing"},
+        BadField{
+            R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "https://a/b.png"}}]}])",
+            "messages[0].content[0].image_url.url", "is not fetched", "unsupported"},
+        BadField{
+            R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png,abc"}}]}])",
+            "messages[0].content[0].image_url.url", "expected \"data:image/jpeg;base64,"},
+        BadField{
+            R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,a?"}}]}])",
+            "messages[0].content[0].image_url.url", "expected an image in base64"},
+        BadField{R"("messages": [{"role": "assistant", "content": [{"type": "image_url"}]}])",
+                 "messages[0].content", "image_url", "unsupported"},
+        BadField{R"("messages": [{"role": "user", "content": [{"type": "input_audio"}]}])",
+                 "messages[0].content", "input_audio", "unsupported"}));
+
+TEST(ChatJob, TakesImagesOutOfMessages) {
+  const GenerationJob job = chat(R"("messages": [
+      {"role": "user", "content": [{"type": "text", "text": "A"},
+         {"type": "image_url", "image_url": {"url": "data:image/png;base64,Zmlyc3Q=", "detail": "high"}}]},
+      {"role": "assistant", "content": "B"},
+      {"role": "user", "content": [{"type": "image_url", "image_url": "data:image/jpeg;base64,c2Vjb25k"}]}])");
+  EXPECT_THAT(job.images, ElementsAre("first", "second"));
+  EXPECT_EQ(Json::parse(job.variables)["messages"], Json::parse(R"([
+      {"role": "user", "content": [{"type": "text", "text": "A"}, {"type": "image"}]},
+      {"role": "assistant", "content": "B"},
+      {"role": "user", "content": [{"type": "image"}]}])"));
+}
 
 TEST(CompletionJob, AcceptsFourPromptForms) {
   EXPECT_THAT(completion(R"({"prompt": "a"})").prompts, ElementsAre(PromptInput("a")));

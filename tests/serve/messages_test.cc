@@ -50,6 +50,17 @@ constexpr char kCalls[] = R"({"role": "user", "content": "q"}, {"role": "assista
   {"type": "text", "text": "I look."}, {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"b": 1, "a": 2}},
   {"type": "tool_use", "id": "toolu_2", "name": "g", "input": {}}]})";
 
+TEST(Messages, ImagesBecomePartsOfTheContent) {
+  const std::string fields = R"("messages": [{"role": "user", "content": [
+      {"type": "text", "text": "a"}, {"type": "text", "text": "b"},
+      {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "Zmlyc3Q="}},
+      {"type": "text", "text": "c"}]},
+      {"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "data:image/png;base64,c2Vjb25k"}}]}])";
+  EXPECT_EQ(template_messages(fields), Json::parse(R"([{"role": "user", "content": [
+      {"type": "text", "text": "a\nb"}, {"type": "image"}, {"type": "text", "text": "c"}, {"type": "image"}]}])"));
+  EXPECT_THAT(messages_with(fields).images, ::testing::ElementsAre("first", "second"));
+}
+
 TEST(Messages, SystemAndTextsBecomeTemplateMessages) {
   EXPECT_EQ(template_messages(R"("system": "be short", "messages": [{"role": "user", "content": "hi"}])"),
             Json::parse(R"([{"role": "system", "content": "be short"}, {"role": "user", "content": "hi"}])"));
@@ -285,7 +296,13 @@ TEST(Messages, UnsupportedFieldsAreRejectedByName) {
       {R"("messages": [])", "messages: expected a list"},
       {R"("messages": [{"role": "user"}])", "messages[0].content: missing"},
       {R"("messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}])",
-       "messages[0].content[0].type: \"image\": images"},
+       "messages[0].content[0].source.type: missing"},
+      {R"("messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://a/b"}}]}])",
+       "messages[0].content[0].source.url: \"http://a/b\" is not fetched"},
+      {R"("messages": [{"role": "user", "content": [{"type": "image", "source": {"type": "file", "file_id": "f"}}]}])",
+       "messages[0].content[0].source.type: \"file\" is not supported"},
+      {R"("messages": [{"role": "assistant", "content": [{"type": "image"}]}])",
+       "messages[0].content[0].type: \"image\": images are supported in messages of the user only"},
       {R"("messages": [{"role": "user", "content": [{"type": "document", "source": {}}]}])",
        "messages[0].content[0].type: \"document\""},
       {R"("messages": [{"role": "user", "content": [{"type": "tool_use", "id": "a", "name": "f", "input": {}}]}])",

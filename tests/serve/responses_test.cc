@@ -46,6 +46,23 @@ std::string response_error(const std::string& fields, ResponseStore* store = nul
   return "";
 }
 
+TEST(ResponseInput, HasImages) {
+  const std::string fields = R"("input": [{"role": "user", "content": [
+      {"type": "input_text", "text": "A"}, {"type": "input_image", "image_url": "data:image/png;base64,Zmlyc3Q="}]}])";
+  EXPECT_EQ(
+      response_messages(fields),
+      Json::parse(R"([{"role": "user", "content": [{"type": "text", "text": "A"}, {"type": "image"}]}])"));
+  EXPECT_THAT(read_response(fields).images, ElementsAre("first"));
+  EXPECT_THAT(
+      response_error(R"("input": [{"role": "user", "content": [
+                  {"type": "input_image", "image_url": "https://a/b.png"}]}])"),
+      HasSubstr("input[0].content[0].image_url | input[0].content[0].image_url: \"https://a/b.png\" is "
+                "not fetched"));
+  EXPECT_THAT(response_error(R"("input": [{"role": "user", "content": [
+                  {"type": "input_image", "file_id": "file_1"}]}])"),
+              HasSubstr("input[0].content[0].file_id: not supported; expected image_url"));
+}
+
 TEST(ResponseInput, BecomesMessages) {
   EXPECT_EQ(response_messages(""), Json::parse(R"([{"role": "user", "content": "Hi"}])"));
   EXPECT_EQ(response_messages(R"("instructions": "Be kind.", "input": [

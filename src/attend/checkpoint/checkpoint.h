@@ -82,6 +82,8 @@ enum class CheckpointDocument : uint8_t {
   kTokenizer,         // tokenizer.json
   kTokenizerConfig,   // tokenizer_config.json
   kSpecialTokens,     // special_tokens_map.json
+  kPreprocessor,      // preprocessor_config.json: how images are prepared
+  kProcessor,         // processor_config.json: the same for several kinds of input
 };
 
 // Larger than any published chat template.

@@ -206,10 +206,15 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
   }
   auto& prompt = std::get<std::vector<int32_t>>(source.prompt);
   require(!prompt.empty(), "prompt: no tokens");
+  std::shared_ptr<const PromptImages> images;
+  if (!source.images.empty()) {
+    if (!info_.no_images.empty()) fail(ErrorCode::kUnsupported, "images: ", info_.no_images);
+    images = place_images(model_spec_, source.images, prompt);
+  }
   for (int32_t id : prompt) {
     require(id >= 0 && id < model_spec_.vocab_size, "token id ", id, ": 0 to ", model_spec_.vocab_size - 1);
-    require(id != model_spec_.image_token_id, "token id ", id, ": the placeholder of an image; ",
-            model_spec_.architecture, " is supported with text only");
+    require(images || id != model_spec_.image_token_id, "token id ", id, ": the placeholder of an image",
+            info_.no_images.empty() ? ", but the request has no image" : "; " + info_.no_images);
   }
   if (static_cast<int>(prompt.size()) >= info_.context_length)
     throw ContextLengthError("prompt of " + std::to_string(prompt.size()) +
@@ -234,6 +239,8 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
   request->tokens = std::move(prompt);
   request->tokens.reserve(static_cast<size_t>(
       std::min<int64_t>(info_.context_length, int64_t{request->num_prompt} + params.max_new_tokens)));
+  if (images) request->keys = image_keys(*images, request->tokens);
+  request->images = std::move(images);
   if (LogitsProcessor::needed(params))
     request->logits_processor =
         std::make_shared<LogitsProcessor>(params, std::span(request->tokens), stop_token_ids(params));

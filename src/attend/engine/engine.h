@@ -56,6 +56,7 @@ struct EngineInfo {
   SpeculativeOptions speculation;              // with resolved sizes
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // resolved from EngineConfig
+  std::string no_images;          // reason why prompts may not have images; empty: they may
 
   // Longer texts cannot fit the context. Without a tokenizer there is no limit.
   size_t max_prompt_bytes() const {

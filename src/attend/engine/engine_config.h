@@ -87,6 +87,8 @@ struct EngineConfig {
   // dummies.
   std::optional<ModelSpec> draft_model;
   ScheduleOptions schedule;  // order and maximum number of waiting requests
+  // Encoded images that are kept for later requests, in bytes.
+  size_t image_cache_bytes = size_t{256} << 20;
   // The engine pools inputs into vectors (PoolingRequest) and generates no tokens. The model's head is not
   // loaded, and tokens may attend to later ones. An input is computed in one step, so its maximum length is
   // chunked_prefill_size.

@@ -98,6 +98,9 @@ class TokenMask {
 struct GenerationRequest {
   // Text, which is encoded with the model's tokenizer, special tokens added; or token ids.
   std::variant<std::string, std::vector<int32_t>> prompt;
+  // JPEG, PNG or WebP files: the i-th image belongs to the i-th placeholder (ModelSpec::image_token_id) of
+  // the prompt. The placeholder is repeated once per token of the image.
+  std::vector<std::string> images = {};
   SamplingParams params = {};
   std::shared_ptr<TokenMask> mask = {};  // null: all tokens are allowed
   // Prefixes are shared only with requests of the same salt.

@@ -11,6 +11,8 @@ kernels::SamplingRule Request::sampling_rule() const {
           .step = static_cast<uint64_t>(num_output())};
 }
 
-View<const int32_t> prefix_keys(const Request& request) { return request.tokens; }
+View<const int32_t> prefix_keys(const Request& request) {
+  return request.images ? request.keys : request.tokens;
+}
 
 }  // namespace attend

@@ -11,6 +11,7 @@
 #include "attend/base/ids.h"
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
+#include "attend/engine/prompt_images.h"
 #include "attend/engine/speculation/speculative_options.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/tensor/tensor.h"
@@ -73,8 +74,10 @@ struct Request {
   int64_t arrival = 0;                        // number of requests submitted before
   int num_skipped = 0;                        // GenerationRequest::num_skipped
   bool pools = false;  // from a PoolingRequest: its hidden states are pooled, and no token is sampled
-  std::vector<int32_t> token_types;  // one per token (ModelInput::token_types); empty: all are 0
-  std::string cache_salt;            // prefixes are shared only with requests of the same salt
+  std::shared_ptr<const PromptImages> images;  // null: the prompt is text
+  std::vector<int32_t> keys;                   // of all tokens, if there are images: see prefix_keys()
+  std::vector<int32_t> token_types;            // one per token (ModelInput::token_types); empty: all are 0
+  std::string cache_salt;                      // prefixes are shared only with requests of the same salt
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed
@@ -95,6 +98,10 @@ struct Request {
   RequestDraft draft;
   RequestTimes times;
 
+  void append(int32_t token_id) {
+    tokens.push_back(token_id);
+    if (images) keys.push_back(token_id);
+  }
   int num_tokens() const { return static_cast<int>(tokens.size()); }
   int num_output() const { return num_tokens() - num_prompt; }
   // Returns the length of the prefix that the request can take from the prefix cache. It excludes the last
@@ -114,8 +121,8 @@ struct Request {
 
 // Keys that the prefix cache compares, one per token of the request: prefixes with equal keys and equal
 // cache_salt share pages. The key of a token is its id, which is 0 or more. Keys are opaque to the cache.
-// Keys below 0 are free to represent content with K/V that depend on more than the token id, such as an
-// image.
+// Keys below 0 represent content with K/V that depend on more than the token id: image_keys(), and pairs of
+// tokens (NextTokenKeys).
 View<const int32_t> prefix_keys(const Request& request);
 
 }  // namespace attend

@@ -29,6 +29,9 @@ struct ExecutorConfig {
   // stream after the final norm. GPUs: graphs write them in each step.
   bool hidden_states = false;
   std::vector<int> hidden_layers = {};
+  bool encodes_images = false;  // batches may have images; loads the model's encoder
+  // Bytes of encoded images that are kept for later steps and requests.
+  size_t image_cache_bytes = 0;
   // GPUs: batch sizes that decode steps are padded to, in ascending order, at most limits.max_reqs. Empty:
   // decode steps are not padded.
   std::vector<int> decode_sizes;

@@ -9,6 +9,7 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/model/load_vision_tower.h"
 #include "attend/model/loadable_model.h"
 
 namespace attend {
@@ -55,7 +56,10 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
   else if (config_.checkpoint)
     tensors = config_.checkpoint->open_tensors();
   weights_.reset();
-  model_ = load_model(std::move(tensors), config_.model, progress, config_.placement);
+  model_ = load_model(tensors, config_.model, progress, config_.placement);
+  if (config_.encodes_images)
+    images_.emplace(load_vision_tower(std::move(tensors), config_.model, config_.placement),
+                    config_.image_cache_bytes);
   if (spec().draft) {
     ensure(target != nullptr, "a draft without the model of its target");
     model_->share_vocab(target->vocab());
@@ -100,7 +104,7 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
 void ModelExecutor::complete(ExecutorInfo& info) const {
   info.has_kv_scales = has_kv_scales_;
   if (model_) {
-    info.weight_bytes = model_->weight_bytes();
+    info.weight_bytes = model_->weight_bytes() + (images_ ? images_->weight_bytes() : 0);
     info.expert_bytes = model_->expert_bytes();
   }
   if (!graphs_.recorded()) return;
@@ -131,6 +135,7 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   // These two calls are not part of the graph: their copies differ in each step, and most steps have none.
   queue_late_token_ids(batch);
   queue_hidden_rows(batch);
+  queue_images(batch);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
@@ -180,6 +185,20 @@ void ModelExecutor::queue_hidden_rows(const ExecutorBatch& batch) {
   }
 }
 
+void ModelExecutor::queue_images(const ExecutorBatch& batch) {
+  image_rows_.clear();
+  encoded_.clear();
+  if (batch.images.empty()) return;
+  ensure(images_.has_value(), "images for an executor that encodes none");
+  const TraceSpan span(trace_, "images");
+  for (const ImageTokens& part : batch.images) {
+    encoded_.push_back(images_->rows(*part.image, stream_));
+    image_rows_.push_back(
+        {.first_token = part.first_token,
+         .rows = encoded_.back().view().slice(0, part.first_row, part.first_row + part.count)});
+  }
+}
+
 void ModelExecutor::queue_model(bool hidden_states, HiddenSource source) {
   const ForwardBatch& batch = arrays_->batch();
   storage_->write_new_slots({.rows = raw(batch.request_rows),
@@ -198,6 +217,7 @@ void ModelExecutor::queue_model(bool hidden_states, HiddenSource source) {
   input.state_rows = states.rows;
   input.verified_tokens = states.verified_tokens.first(
       states.verified_tokens.empty() ? 0 : static_cast<size_t>(num_verified_tokens_));
+  input.embedding_rows = image_rows_;
   if (spec().draft) {
     input.hidden_states = hidden_inputs(source).slice(0, 0, batch.num_tokens);
     input.hidden_source = source;

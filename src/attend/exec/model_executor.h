@@ -11,6 +11,7 @@
 #include "attend/exec/executor_config.h"
 #include "attend/exec/executor_info.h"
 #include "attend/exec/graph_runner.h"
+#include "attend/exec/image_cache.h"
 #include "attend/exec/replay_arrays.h"
 #include "attend/exec/step_arrays.h"
 #include "attend/exec/step_trace.h"
@@ -68,6 +69,8 @@ class ModelExecutor final : public Executor {
   void queue_model(bool hidden_states, HiddenSource source);
   void queue_late_token_ids(const ExecutorBatch& batch);
   void queue_hidden_rows(const ExecutorBatch& batch);
+  // Encodes the images of the step that are not in the cache, and sets image_rows_.
+  void queue_images(const ExecutorBatch& batch);
   // Size that a step is padded to.
   StepSize padded_size(const ExecutorBatch& batch) const;
   // Steps recurrent states through the accepted tokens of the last launch.
@@ -87,6 +90,9 @@ class ModelExecutor final : public Executor {
   std::optional<StepArrays> arrays_;
   std::optional<ReplayArrays> replay_arrays_;  // engines with speculation and recurrent states
   int num_verified_tokens_ = 0;                // of the last launch
+  std::optional<ImageCache> images_;           // executors that encode images
+  std::vector<EmbeddingRows> image_rows_;      // of the step
+  std::vector<Tensor> encoded_;                // storage of image_rows_
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
   Tensor hidden_states_;  // [max_tokens, hidden_width()]; empty unless batches may request hidden states

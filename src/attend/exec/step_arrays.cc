@@ -7,7 +7,7 @@
 namespace attend {
 
 StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
-                           int num_token_types) {
+                           int num_token_types, int num_rope_positions) {
   size_t offset = 0;
   const auto place = [&]<class T>(T*& array, int count) {
     array =
@@ -29,6 +29,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   place(suffix_seqlen_kv, num_reqs);
   place(suffix_offsets, num_reqs);
   place(token_types, num_token_types);
+  place(rope_positions, num_rope_positions);
   place(columns, 0);
   num_bytes = offset;
 }
@@ -54,7 +55,8 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
       request_table_(request_table),
       columns_(columns),
       has_prefix_info_(has_prefix_info),
-      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens)
+      ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens,
+                   3 * limits.max_tokens)
                     .num_bytes +
                 column_bytes(columns, limits.max_reqs, limits.max_tokens),
             request_table.device) {
@@ -75,8 +77,11 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   const auto num_types = static_cast<int>(step.token_types.size());
   ensure(num_types == 0 || num_types == all_tokens, "a step of ", all_tokens, " tokens with ", num_types,
          " token types");
+  const auto num_positions = static_cast<int>(step.rope_positions.size());
+  ensure(num_positions == 0 || num_positions == 3 * all_tokens, "a step of ", all_tokens, " tokens with ",
+         num_positions, " positions on three axes");
   const auto arrays_at = [&](std::byte* base) {
-    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types);
+    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions);
   };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
   // The same for all steps of a padded size, also if a graph is captured with padding only.
@@ -86,6 +91,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   Counts counts;
   std::ranges::copy(step.token_ids, arrays.token_ids);
   std::ranges::copy(step.token_types, arrays.token_types);
+  std::ranges::copy(step.rope_positions, arrays.rope_positions);
   std::ranges::copy(step.rules, arrays.rules);
   for (int i = 0; i < num_reqs; ++i) {
     const ExecutorRequest& request = step.requests[static_cast<size_t>(i)];
@@ -204,7 +210,8 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs},
-                  .token_types = {on_device.token_types, step.token_types.size()}};
+                  .token_types = {on_device.token_types, step.token_types.size()},
+                  .rope_positions = {on_device.rope_positions, step.rope_positions.size()}};
   rules_ = {on_device.rules, logit_rows};
   const int32_t* entries = on_device.columns;
   for (StepColumn* column : columns_) {

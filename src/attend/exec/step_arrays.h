@@ -43,14 +43,16 @@ class StepArrays {
   // Addresses of a step's arrays in a block of bytes at `base`. They are adjacent, to keep the upload small.
   // Padded steps of one size have the same addresses, as graphs require. The columns follow the arrays.
   struct Arrays {
-    Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, int num_token_types);
+    Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, int num_token_types,
+           int num_rope_positions);
 
     kernels::SamplingRule* rules;
     RequestRow* request_rows;
     int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
     TokenSlot* out_slots;
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets;
-    int32_t* token_types;  // only of steps with token types, which are not padded
+    int32_t* token_types;     // only of steps with token types, which are not padded
+    int32_t* rope_positions;  // only of steps with images' positions, which are not padded
     int32_t* columns;
     size_t num_bytes;
   };

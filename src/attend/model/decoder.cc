@@ -217,6 +217,11 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) con
                                          input.hidden.out.shape[1] == num_outputs * spec_.hidden_size,
           "hidden.out ", input.hidden.out, ": expected [", batch.num_tokens, ", ",
           num_outputs * spec_.hidden_size, "]");
+  for (const EmbeddingRows& rows : input.embedding_rows)
+    require(spec_.vision && rows.rows.rank == 2 && rows.rows.shape[1] == spec_.vision->row_size() &&
+                rows.first_token >= 0 && rows.first_token + rows.rows.shape[0] <= batch.num_tokens,
+            "embedding_rows ", rows.rows, " from token ", rows.first_token,
+            ": expected rows of images within ", batch.num_tokens, " tokens");
   require(std::ssize(input.logit_rows) <= batch.num_tokens, "logit_rows: ", input.logit_rows.size(),
           " for a batch of ", batch.num_tokens, " tokens");
 }
@@ -261,7 +266,8 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   if (batch.num_tokens == 0) return;
   kernels::Residual& residual = residual_.emplace(stream_memory_.first(batch.num_tokens));
   Scratch scratch(scratch_, batch.num_tokens, limits_.max_tokens, placement_.dtype);
-  for (size_t i = 0; i < ropes_.size(); ++i) rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream);
+  for (size_t i = 0; i < ropes_.size(); ++i)
+    rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream, input.rope_positions);
 
   const kernels::OpContext operations = context(stream);
   TensorView joined;
@@ -275,6 +281,10 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   } else {
     embed(input, batch.positions, residual.sum(), stream);
   }
+  for (const EmbeddingRows& rows : input.embedding_rows)
+    kernels::copy_rows(rows.rows.slice(1, 0, spec_.hidden_size),
+                       residual.sum().slice(0, rows.first_token, rows.first_token + rows.rows.shape[0]),
+                       stream);
   TensorView layer_embeddings;
   if (layer_embeddings_) {
     layer_embeddings = layer_vectors_[0].slice(0, 0, batch.num_tokens);
@@ -311,11 +321,21 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
     step.kept = kept_[i];
     modules_[i]->forward(step);
     if (!is_parallel) residual.drop_prepared();
+    const bool ends_layer = i + 1 == modules_.size() || module_layers_[i + 1] != module_layers_[i];
+    if (ends_layer) add_deepstack(input, module_layers_[i], operations);
   }
   while (num_read < hidden.before_layers.size()) write_stream(hidden, num_read++, operations);
   if (hidden.before_layers.empty() && !hidden.out.empty())
     kernels::read(residual, final_norm_, hidden.out, operations);
   if (!input.logit_rows.empty()) head(input.logit_rows, logits, stream);
+}
+
+void DecoderModel::add_deepstack(const ModelInput& input, int layer, const kernels::OpContext& context) {
+  if (!spec_.vision || layer >= std::ssize(spec_.vision->deepstack_layers)) return;
+  const int64_t begin = int64_t{1 + layer} * spec_.hidden_size;
+  for (const EmbeddingRows& rows : input.embedding_rows)
+    kernels::add_rows(*residual_, rows.first_token, rows.rows.slice(1, begin, begin + spec_.hidden_size),
+                      context);
 }
 
 bool DecoderModel::parallel(size_t module) const {

@@ -73,6 +73,8 @@ class DecoderModel : public LoadableModel {
   bool has_own_embedding() const { return !spec_.draft || spec_.draft->own_embedding; }
   // Writes the residual stream before layer output.before_layers[index].
   void write_stream(const HiddenOutput& output, size_t index, const kernels::OpContext& context);
+  // Adds the rows of images that belong to this layer's output.
+  void add_deepstack(const ModelInput& input, int layer, const kernels::OpContext& context);
   // Returns true if module `module` is the mixer of a layer whose MLP reads the same stream.
   bool parallel(size_t module) const;
   void check(const ModelInput& input, const ForwardBatch& batch) const;

@@ -2,6 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
+#include "attend/model/load_vision_tower.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/modules/draft_input.h"
 #include "attend/model/weights/check_tensors.h"
@@ -59,14 +60,16 @@ Tensor read_head_tokens(const CheckpointTensors* files, const ModelSpec& spec, s
 
 // Checks files against the slots before weights are read.
 void check_tensors(std::span<const WeightSlot> slots, WeightPrefixes prefixes, const CheckpointTensors& files,
-                   const ModelSpec& spec, const ModelArchitecture& architecture) {
+                   const ModelSpec& spec, const ModelArchitecture& architecture, Device device) {
   if (spec.draft) {
     const std::string layer = layer_prefix(0, spec, architecture.names);
     return check_draft_tensors(slots, files, spec, stored_name(layer, prefixes));
   }
-  check_unused_tensors(slots, files, spec,
-                       stored_name(std::string(architecture.names.layers) + ".", prefixes),
-                       architecture.predicts_more_tokens);
+  check_unused_tensors(
+      slots, files, spec,
+      {.layers = stored_name(std::string(architecture.names.layers) + ".", prefixes),
+       .predicts_more_tokens = architecture.predicts_more_tokens,
+       .encoder = device.type == DeviceType::kCpu ? vision_prefix(files, spec) : std::string()});
 }
 
 }  // namespace
@@ -87,7 +90,7 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
   if (placement.device.type == DeviceType::kCuda) require_gpu_weights(spec.quantization);
   auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-  if (files) check_tensors(slots, prefixes, *files, spec, architecture);
+  if (files) check_tensors(slots, prefixes, *files, spec, architecture, placement.device);
   if (spec.draft) {
     const Tensor tokens = read_head_tokens(files.get(), spec, architecture.names.draft_tokens);
     const bool on_gpu = placement.device.type == DeviceType::kCuda && !tokens.view().empty();

@@ -14,6 +14,7 @@
 #include "attend/kernels/recurrent/recurrent.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/state/state_pool.h"
+#include "attend/model/config/model_placement.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
@@ -31,6 +32,13 @@ struct HiddenOutput {
   TensorView out = {};
 };
 
+// Encoded rows of an image, which replace the embeddings of consecutive tokens: for each token the embedding
+// and, with deepstack layers, what the first layers add (VisionSpec::row_size()).
+struct EmbeddingRows {
+  int first_token = 0;  // in the batch
+  TensorView rows;      // f32 [count, row_size]
+};
+
 // Inputs of one step in addition to its ForwardBatch. Arrays are on the device.
 struct ModelInput {
   View<const int32_t> token_ids;  // [num_tokens]; checked against the vocabulary by the caller
@@ -42,6 +50,10 @@ struct ModelInput {
   // [num_tokens]: type of each token, for models with several (ModelSpec::num_token_types()), checked by the
   // caller. Empty: all are 0.
   View<const int32_t> token_types = {};
+  // CPUs: positions of RoPE with three axes (RopeConfig::pair_axes), [3, num_tokens]. Empty: each axis has
+  // the positions of the batch.
+  View<const int32_t> rope_positions = {};
+  View<const EmbeddingRows> embedding_rows = {};  // CPUs
   // Recurrent states; null: the model has none. Slots are as in kernels::RecurrentBatch.
   const StatePool* states = nullptr;
   View<const int32_t> state_load_slots = {}, state_save_slots = {};
@@ -101,19 +113,6 @@ class Model {
 };
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes
-
-// Device of a model's weights, and options of its computation.
-struct ModelPlacement {
-  Device device = {};
-  // Dtype of activations and, on a GPU, of weights: float32, float16 or bfloat16. On the CPU, activations are
-  // float32 and weights keep their stored dtype.
-  DType dtype = DType::kF32;
-  // A token's bits depend only on its own sequence: dense layers use one algorithm for all numbers of tokens.
-  bool batch_invariant = false;
-  // Dense layers may round their inputs: on the CPU to bfloat16 or int8, on a GPU to fp8
-  // (kernels::LinearArgs::rounds_x).
-  bool rounds_x = false;
-};
 
 // Bytes that prepare() allocates for such a model. A double, since the sum may overflow a size_t.
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement);

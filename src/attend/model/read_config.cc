@@ -7,6 +7,7 @@
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/config/read_classifier.h"
+#include "attend/model/config/read_image_processor.h"
 #include "attend/model/config/read_rope.h"
 
 namespace attend {
@@ -236,6 +237,8 @@ ModelSpec read_spec(const JsonNode& file) {
     add_eos_tokens(*part, spec.eos_token_ids);
   }
   if (defaults.image_token_id >= 0) spec.image_token_id = read_image_token(file, defaults);
+  if (architecture.vision != nullptr)
+    if (const auto vision = file.find("vision_config")) architecture.vision->read(*vision, json, spec);
   return spec;
 }
 
@@ -247,6 +250,7 @@ void complete_spec(const Checkpoint& checkpoint, ModelSpec& spec) {
       spec.quantization = read_modelopt_quantization(json->at("quantization"));
   if (const auto json = checkpoint.find(CheckpointDocument::kGenerationConfig))
     add_eos_tokens(*json, spec.eos_token_ids);
+  if (spec.vision) read_image_processor(checkpoint, spec.vision->processor);
 }
 
 }  // namespace

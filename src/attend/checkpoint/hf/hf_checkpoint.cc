@@ -15,11 +15,13 @@ struct DocumentFile {
   const char* name;
   size_t max_bytes = kMaxJsonFileBytes;
 };
-constexpr std::array<DocumentFile, 5> kDocumentFiles{{{"hf_quant_config.json"},
+constexpr std::array<DocumentFile, 7> kDocumentFiles{{{"hf_quant_config.json"},
                                                       {"generation_config.json"},
                                                       {"tokenizer.json", kMaxTokenizerFileBytes},
                                                       {"tokenizer_config.json"},
-                                                      {"special_tokens_map.json"}}};
+                                                      {"special_tokens_map.json"},
+                                                      {"preprocessor_config.json"},
+                                                      {"processor_config.json"}}};
 
 constexpr const char* kSingleFile = "model.safetensors";
 constexpr const char* kIndexFile = "model.safetensors.index.json";

@@ -13,6 +13,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/checkpoint/input_file.h"
 #include "attend/checkpoint/model_folder.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/help/command_help.h"
@@ -35,7 +36,7 @@ namespace {
 
 struct GenerateOptions {
   EngineOptions engine;
-  std::vector<std::string> prompts;
+  std::vector<std::string> prompts, images;
   std::string prompts_file, prompt_file;
   SamplingOptions sampling;
   GrammarFlags grammar;
@@ -68,33 +69,48 @@ std::vector<Prompt> gather_prompts(const GenerateOptions& options, const Samplin
   return prompts;
 }
 
-// Returns the prompt for the engine: ids, text, or the text after the chat template.
+// Returns the prompt for the engine: ids, text, or the text after the chat template, with images before it.
 std::variant<std::string, std::vector<int32_t>> encode_prompt(const Engine& engine, const Prompt& prompt,
-                                                              const std::optional<ChatTemplate>& chat) {
+                                                              const std::optional<ChatTemplate>& chat,
+                                                              size_t num_images) {
   if (!chat) {
     if (prompt.input_ids.empty()) return prompt.text;
     return prompt.input_ids;
   }
   require(prompt.input_ids.empty(), "--chat: expected text, not input_ids");
-  const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", prompt.text}}}}};
+  nlohmann::json content = prompt.text;
+  if (num_images > 0) {
+    content = nlohmann::json(num_images, {{"type", "image"}});
+    content.push_back({{"type", "text"}, {"text", prompt.text}});
+  }
+  const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", std::move(content)}}}}};
   return chat->encode(*engine.tokenizer(), variables.dump());
 }
 
 // Returns the template selected by --chat or --chat-template.
 std::optional<ChatTemplate> find_chat_template(const GenerateOptions& options) {
-  if (!options.chat && options.chat_template.empty()) return std::nullopt;
+  if (!options.chat && options.chat_template.empty() && options.images.empty()) return std::nullopt;
   return require_chat_template(options.engine.model_path, options.chat_template);
+}
+
+std::vector<std::string> read_images(const std::vector<std::string>& paths) {
+  constexpr size_t kMaxImageBytes = size_t{256} << 20;
+  std::vector<std::string> images;
+  for (const std::string& path : paths) images.push_back(read_file(path, kMaxImageBytes));
+  return images;
 }
 
 // Creates a request per prompt and validates it. An error names the prompt.
 std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const std::vector<Prompt>& prompts,
+                                                  const std::vector<std::string>& images,
                                                   const std::optional<ChatTemplate>& chat,
                                                   std::optional<ChosenGrammar>& grammar) {
   const std::shared_ptr<const TokenMask> mask = grammar ? grammar->compile(engine) : nullptr;
   std::vector<std::unique_ptr<Request>> requests;
   for (const Prompt& prompt : prompts) {
     try {
-      requests.push_back(engine.prepare({.prompt = encode_prompt(engine, prompt, chat),
+      requests.push_back(engine.prepare({.prompt = encode_prompt(engine, prompt, chat, images.size()),
+                                         .images = images,
                                          .params = prompt.params,
                                          .mask = mask ? mask->fork() : nullptr,
                                          .priority = prompt.priority}));
@@ -134,6 +150,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
       choose_sampling(app, options.sampling, read_generation_config(options.engine.model_path));
   check_writable("--profile", options.profile);
   const std::vector<Prompt> prompts = gather_prompts(options, sampling);
+  const std::vector<std::string> images = read_images(options.images);
   const std::optional<ChatTemplate> chat = find_chat_template(options);
   std::optional<ChosenGrammar> grammar = ChosenGrammar::make(options.grammar);
   EngineBars bars;
@@ -143,7 +160,9 @@ int run(const CLI::App& app, const GenerateOptions& options) {
     if (chat && engine.tokenizer() == nullptr)
       fail(ErrorCode::kUnsupported, "--chat: ", options.engine.model_path, " has no tokenizer.json",
            note_on_missing(MissingFile::kTokenizer, options.engine.model_path));
-    requests = prepare_all(engine, prompts, chat, grammar);
+    if (!images.empty() && !engine.info().no_images.empty())
+      fail(ErrorCode::kUnsupported, "--image: ", engine.info().no_images);
+    requests = prepare_all(engine, prompts, images, chat, grammar);
   };
   const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
   bars.clear();
@@ -209,6 +228,9 @@ void add_generate(CLI::App& app, Command& selected) {
            "file (- for standard input) that contains a single prompt");
   command->add_flag("--chat", options->chat,
                     "treat each prompt as a user message: apply the model's chat template");
+  add_repeated(*command, "--image", options->images,
+               "JPEG, PNG or WebP file, for models that read images; implies --chat: each prompt is a user "
+               "message with the image before its text; may be given several times");
   add_text(*command, "--chat-template", options->chat_template,
            "implies --chat; file with a chat template, or name of one of the model's templates");
   add_sampling_options(*command, options->sampling);

@@ -114,7 +114,7 @@ void OutputProcessor::accept_vector(Request& request, std::span<const float> vec
 }
 
 void OutputProcessor::accept_token(Request& request, int32_t token_id, RequestOutput& output) {
-  request.tokens.push_back(token_id);
+  request.append(token_id);
   ++num_tokens_;
   if (request.logits_processor) request.logits_processor->accept(token_id);
   output.finish_reason = finish_reason_after(request, token_id);

@@ -19,6 +19,7 @@
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/state/state_pool.h"
+#include "attend/model/load_vision_tower.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -366,6 +367,27 @@ void limit_graph_sizes(std::vector<int>& sizes, int max_reqs) {
   if (last != sizes.end()) sizes.erase(last + 1, sizes.end());
 }
 
+// Returns the reason why the engine encodes no images; empty: it does. `checkpoint`: null: dummy weights.
+std::string refuse_images(const EngineConfig& config, const ModelSpec& model, const Checkpoint* checkpoint) {
+  if (!model.vision) return model.architecture + " is supported with text only";
+  const VisionSpec& vision = *model.vision;
+  // Attention kernels have heads of multiples of 8.
+  if (vision.head_dim() % 8 != 0 || vision.head_dim() > 256)
+    return "heads of " + std::to_string(vision.head_dim()) +
+           " in vision_config: attend supports multiples of 8 up to 256";
+  if (vision.out_size != model.hidden_size)
+    return "out_hidden_size " + std::to_string(vision.out_size) + " in vision_config: expected " +
+           std::to_string(model.hidden_size) + ", the decoder's hidden_size";
+  if (config.pooling) return "the engine pools inputs into vectors";
+  if (config.on_gpu()) return "attend encodes images on CPUs only: --device cpu";
+  for (const RopeConfig& rope : model.ropes)
+    if (!rope.pair_axes.empty() && rope.type != RopeType::kDefault)
+      return "attend supports positions of images without rope scaling";
+  if (checkpoint != nullptr && vision_prefix(*checkpoint->open_tensors(), model).empty())
+    return "the model's files have no encoder of images";
+  return "";
+}
+
 }  // namespace
 
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given,
@@ -385,9 +407,12 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
   info.speculation = choose_speculation(config, model);
   info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
+  info.no_images = refuse_images(config, model, checkpoint.get());
   std::vector<ResolvedExecutor> executors;
   executors.push_back(resolve_executor(config, model, std::move(checkpoint),
                                        {.limits = info.limits, .context_length = info.context_length}));
+  executors.front().config.encodes_images = info.no_images.empty();
+  executors.front().config.image_cache_bytes = config.image_cache_bytes;
   if (info.speculation.algorithm && has_draft_model(*info.speculation.algorithm))
     executors.push_back(resolve_draft(config, model, info, executors.front()));
   return set_sizes(config, std::move(info), std::move(executors));

@@ -23,6 +23,8 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.requests.clear();
   batch_.token_ids.clear();
   batch_.token_types.clear();
+  batch_.rope_positions.clear();
+  batch_.images.clear();
   batch_.late_token_ids.clear();
   batch_.rules.clear();
   batch_.verified.clear();
@@ -34,6 +36,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
   ensure(batch_.num_tokens() == step.num_tokens, "step with ", step.num_tokens, " tokens, but requests with ",
          batch_.num_tokens());
+  add_rope_positions(step);
   if (step.ahead) add_late_token_ids(step, tokens_before);
   return batch_;
 }
@@ -48,6 +51,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
     batch_.token_ids.push_back(waits ? 0 : ids[static_cast<size_t>(known ? position : position - num_known)]);
   }
   add_token_types(request, part);
+  if (request.images) add_images(request, part);
   batch_.hidden_states |= request.pools;
   const int num_rows = part.num_logit_rows();
   batch_.requests.push_back({.row = request.row,
@@ -71,6 +75,32 @@ void StepBatch::add_token_types(const Request& request, const ScheduledRequest& 
   for (int i = 0; i < part.num_new; ++i)
     batch_.token_types.push_back(
         request.token_types.empty() ? 0 : request.token_types[static_cast<size_t>(request.num_computed + i)]);
+}
+
+void StepBatch::add_images(const Request& request, const ScheduledRequest& part) {
+  const int begin = request.num_computed, end = begin + part.num_new;
+  const int first_in_batch = batch_.num_tokens() - part.num_new;
+  for (const PlacedImage& placed : request.images->images) {
+    const int first = std::max(begin, placed.first_token), last = std::min(end, placed.end_token());
+    if (first >= last) continue;
+    batch_.images.push_back({.image = placed.image.get(),
+                             .first_token = first_in_batch + first - begin,
+                             .first_row = first - placed.first_token,
+                             .count = last - first});
+  }
+}
+
+void StepBatch::add_rope_positions(const ScheduledStep& step) {
+  const auto has_axes = [](const ScheduledRequest& part) {
+    return part.request->images && !part.request->images->axes[0].empty();
+  };
+  if (std::ranges::none_of(step.requests, has_axes)) return;
+  for (size_t axis = 0; axis < 3; ++axis)
+    for (const ScheduledRequest& part : step.requests) {
+      const Request& request = *part.request;
+      for (int token = request.num_computed; token < request.num_computed + part.num_new; ++token)
+        batch_.rope_positions.push_back(has_axes(part) ? request.images->position(axis, token) : token);
+    }
 }
 
 // Adds one copy for each run of requests that are adjacent in the previous step.

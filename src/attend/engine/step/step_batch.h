@@ -31,6 +31,9 @@ class StepBatch {
  private:
   void add_request(int request_idx, const ScheduledRequest& part);
   void add_token_types(const Request& request, const ScheduledRequest& part);
+  void add_images(const Request& request, const ScheduledRequest& part);
+  // Sets positions on three axes of all tokens of the step.
+  void add_rope_positions(const ScheduledStep& step);
   void add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before);
 
   bool hidden_states_;

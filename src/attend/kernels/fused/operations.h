@@ -152,6 +152,10 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 // residual += norm(x). x: [num_tokens, hidden_size]; overwritten.
 void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const OpContext& context);
 
+// residual[first + i] += x[i]. x: f32 [num_rows, hidden_size], last stride 1. CPU only: throws
+// Error(kUnsupported) on a GPU.
+void add_rows(Residual& residual, int64_t first, const TensorView& x, const OpContext& context);
+
 // residual *= factor. factor: f32 [1], in the memory of the device.
 void scale_residual(Residual& residual, const TensorView& factor, const OpContext& context);
 

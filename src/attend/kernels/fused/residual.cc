@@ -111,4 +111,13 @@ void ResidualAccess::set_deferred(Residual& residual, bool deferred) {
   residual.scratch_ = deferred ? Residual::Scratch::kDeferred : Residual::Scratch::kFree;
 }
 
+void add_rows(Residual& residual, int64_t first, const TensorView& x, const OpContext& context) {
+  if (context.stream.device.type == DeviceType::kCuda)
+    fail(ErrorCode::kUnsupported, "add_rows: attend adds rows to some tokens on CPUs only");
+  require(x.rank == 2 && first >= 0 && first + x.shape[0] <= residual.num_tokens() &&
+              x.shape[1] == residual.sum().shape[1],
+          "add_rows: ", x, " from token ", first, " of ", residual.sum());
+  add_on_host(x, ResidualAccess::sum(residual).slice(0, first, first + x.shape[0]));
+}
+
 }  // namespace attend::kernels

@@ -67,6 +67,18 @@ enum class AuxIds : uint8_t { kOutputs, kInputsUpToLast, kOutputsFromFirst };
 // Head of decoders: one matrix, applied to the last token.
 inline constexpr HeadLayer kScoreHead[] = {{.name = "score", .bias = false}};
 
+// Encoder of images.
+struct VisionArchitecture {
+  // Sets spec.vision from vision_config, and the axes of spec.ropes. `decoder`: object with the fields of the
+  // decoder.
+  void (*read)(const JsonNode& vision, const JsonNode& decoder, ModelSpec& spec);
+  VisionNames names = {};
+};
+
+extern const VisionArchitecture kQwen25Vision;
+extern const VisionArchitecture kQwen35Vision;
+extern const VisionArchitecture kQwen3Vision;
+
 struct ModelArchitecture {
   std::string_view name;
   std::string_view models = "";  // published models, for docs; empty: a draft
@@ -92,6 +104,8 @@ struct ModelArchitecture {
   // Alternative naming schemes of checkpoints: the first one with which the files have the embedding applies.
   // Without a match, tensors have the names in `names`.
   std::span<const WeightPrefixes> prefixes = {};
+  // Encoder of images; null: none, or one that attend does not have.
+  const VisionArchitecture* vision = nullptr;
 };
 
 extern const ModelArchitecture kApertus;

@@ -40,11 +40,12 @@ constinit const ModelArchitecture kQwen2Vl{.name = "Qwen2VLForConditionalGenerat
                                            .prefixes = kQwenVlPrefixes};
 
 constinit const ModelArchitecture kQwen25Vl{.name = "Qwen2_5_VLForConditionalGeneration",
-                                            .models = "Qwen2.5-VL (text)",
+                                            .models = "Qwen2.5-VL",
                                             .read_config = read_qwen2_config,
                                             .defaults = qwen2_vl_defaults(),
                                             .text_config = TextConfig::kEither,
-                                            .prefixes = kQwenVlPrefixes};
+                                            .prefixes = kQwenVlPrefixes,
+                                            .vision = &kQwen25Vision};
 
 // Qwen3ForCausalLM: Llama with an RMSNorm of each q and k head before RoPE, and a window in some layers. Also
 // the text model of Qwen3VLForConditionalGeneration.
@@ -73,11 +74,12 @@ constinit const ModelArchitecture kQwen3{.name = "Qwen3ForCausalLM",
 
 constinit const ModelArchitecture kQwen3Vl{
     .name = "Qwen3VLForConditionalGeneration",
-    .models = "Qwen3-VL (text)",
+    .models = "Qwen3-VL",
     .read_config = read_qwen3_config,
     .defaults = {.num_kv_heads = 32, .head_dim = 128, .rope = {.theta = 500000.0}, .image_token_id = 151655},
     .text_config = TextConfig::kNested,
-    .prefixes = kQwenVlPrefixes};
+    .prefixes = kQwenVlPrefixes,
+    .vision = &kQwen3Vision};
 
 // Qwen3MoeForCausalLM: Qwen3 with experts in all layers except those that mlp_only_layers and
 // decoder_sparse_step define as dense. With use_sliding_window, all layers have a window. Also the text model
@@ -154,14 +156,15 @@ constinit const ModelArchitecture kQwen3Moe{.name = "Qwen3MoeForCausalLM",
                                             .defaults = {.intermediate_size = 6144, .num_kv_heads = 4}};
 
 constinit const ModelArchitecture kQwen3VlMoe{.name = "Qwen3VLMoeForConditionalGeneration",
-                                              .models = "Qwen3-VL-30B-A3B, 235B-A22B (text)",
+                                              .models = "Qwen3-VL-30B-A3B, 235B-A22B",
                                               .read_config = read_qwen3_vl_moe_config,
                                               .defaults = {.intermediate_size = 5632,
                                                            .num_kv_heads = 16,
                                                            .rope = {.theta = 500000.0},
                                                            .image_token_id = 151655},
                                               .text_config = TextConfig::kNested,
-                                              .prefixes = kQwenVlPrefixes};
+                                              .prefixes = kQwenVlPrefixes,
+                                              .vision = &kQwen3Vision};
 
 // Qwen2MoeForCausalLM: Qwen 2 with experts and a gated shared expert in all layers except those that
 // mlp_only_layers and decoder_sparse_step define as dense.
@@ -269,13 +272,14 @@ constinit const ModelArchitecture kQwen35Text{.name = "Qwen3_5ForCausalLM",
                                               .prefixes = kQwenVlPrefixes};
 
 constinit const ModelArchitecture kQwen35{.name = "Qwen3_5ForConditionalGeneration",
-                                          .models = "Qwen 3.5, 3.6 27B (text)",
+                                          .models = "Qwen 3.5, 3.6 27B",
                                           .read_layers = read_hybrid_layers,
                                           .defaults = hybrid_defaults(12288, 4, kQwen35ImageToken),
                                           .text_config = TextConfig::kNested,
                                           .prediction = &kQwen3NextPrediction,
                                           .names = shared_expert_names(),
-                                          .prefixes = kQwenVlPrefixes};
+                                          .prefixes = kQwenVlPrefixes,
+                                          .vision = &kQwen35Vision};
 
 constinit const ModelArchitecture kQwen35MoeText{.name = "Qwen3_5MoeForCausalLM",
                                                  .models = "Qwen 3.5, 3.6 with experts (text)",
@@ -288,13 +292,14 @@ constinit const ModelArchitecture kQwen35MoeText{.name = "Qwen3_5MoeForCausalLM"
                                                  .prefixes = kQwenVlPrefixes};
 
 constinit const ModelArchitecture kQwen35Moe{.name = "Qwen3_5MoeForConditionalGeneration",
-                                             .models = "Qwen 3.5, 3.6 35B-A3B, 122B-A10B (text)",
+                                             .models = "Qwen 3.5, 3.6 35B-A3B, 122B-A10B",
                                              .read_layers = read_hybrid_layers,
                                              .read_config = read_qwen3_5_moe_config,
                                              .defaults = hybrid_defaults(512, 2, kQwen35ImageToken),
                                              .text_config = TextConfig::kNested,
                                              .prediction = &kQwen3NextPrediction,
                                              .names = shared_expert_names(),
-                                             .prefixes = kQwenVlPrefixes};
+                                             .prefixes = kQwenVlPrefixes,
+                                             .vision = &kQwen35Vision};
 
 }  // namespace attend

@@ -20,6 +20,7 @@
 #include "attend/model/config/classifier_spec.h"
 #include "attend/model/config/draft_spec.h"
 #include "attend/model/config/quantization.h"
+#include "attend/model/config/vision_spec.h"
 #include "attend/tensor/dtype.h"
 
 #pragma GCC visibility push(default)
@@ -46,6 +47,9 @@ struct RopeConfig {
   bool truncate = true;                                  // yarn: rounds the ramp's ends to whole dimensions
   std::vector<double> short_factor = {}, long_factor = {};  // longrope: one per pair
   int num_rotated_pairs = 0;  // proportional: the first pairs; the others have an angle of 0
+  // Positions with three axes: axis of each pair, 0 (time), 1 (row) or 2 (column). Empty: one axis. The axes
+  // of a text token are equal.
+  std::vector<uint8_t> pair_axes = {};
 };
 
 class Checkpoint;
@@ -308,8 +312,9 @@ struct ModelSpec {
   // Ids from config.json, generation_config.json and, in an engine, the tokenizer's files, in this order.
   std::vector<int32_t> eos_token_ids;
   std::optional<int32_t> bos_token_id;
-  // Placeholder for a part of an image. Prompts must not contain it, since attend does not support images.
+  // Placeholder for a part of an image.
   std::optional<int32_t> image_token_id;
+  std::optional<VisionSpec> vision;  // encoder of images; absent: prompts are text only
 
   int num_layers() const { return static_cast<int>(layers.size()); }
   // Columns of the logits.

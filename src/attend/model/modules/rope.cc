@@ -69,9 +69,10 @@ struct Rows {
   Rows(const RopeConfig& config, int num_positions, int max_tokens) {
     const bool dynamic = config.type == RopeType::kDynamic, two_tables = config.type == RopeType::kLongRope;
     angle_rows = dynamic ? max_tokens : (two_tables ? 2 : 1) * int64_t{num_positions};
-    token_rows = dynamic || two_tables ? max_tokens : 0;
+    step_rows = config.pair_axes.empty() ? 0 : max_tokens;
+    token_rows = dynamic || two_tables || step_rows > 0 ? max_tokens : 0;
   }
-  int64_t angle_rows;
+  int64_t angle_rows, step_rows;
   int token_rows;
 };
 
@@ -141,7 +142,11 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   };
   if (config.type != RopeType::kDynamic) fill(0, 0);
   if (config.type == RopeType::kLongRope) fill(num_positions, config.original_max_position_embeddings + 1);
-  if (device.type == DeviceType::kCpu) return;
+  if (device.type == DeviceType::kCpu) {
+    step_cos_ = Tensor::empty({rows.step_rows, config.rotary_dim / 2}, DType::kF32);
+    step_sin_ = Tensor::empty({rows.step_rows, config.rotary_dim / 2}, DType::kF32);
+    return;
+  }
   if (rows.token_rows > 0) token_row_ = cuda::copy_to(token_row_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
@@ -149,15 +154,41 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
 
 double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max_tokens) {
   const Rows rows(config, num_positions, max_tokens);
-  return 1.0 * static_cast<double>(rows.angle_rows) * config.rotary_dim * sizeof(float) +
+  return 1.0 * static_cast<double>(rows.angle_rows + rows.step_rows) * config.rotary_dim * sizeof(float) +
          1.0 * rows.token_rows * sizeof(int32_t);
 }
 
-RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream) {
+RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream,
+                         View<const int32_t> axes) {
+  if (!axes.empty() && !config_.pair_axes.empty()) return rows_by_axes(axes);
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens, stream);
   if (!on_gpu()) check_positions(batch.positions);
   if (config_.type == RopeType::kLongRope) return rows_from_two_tables(batch, prompt_lens, stream);
   return {.cos = cos_, .sin = sin_, .positions = batch.positions, .interleaved = config_.interleaved};
+}
+
+RopeRows RopeTable::rows_by_axes(View<const int32_t> axes) {
+  const size_t num_tokens = axes.size() / 3;
+  ensure(!on_gpu() && config_.type == RopeType::kDefault,
+         "positions with three axes on a GPU, or with scaling");
+  require(axes.size() == 3 * num_tokens && std::ssize(axes) <= 3 * token_row_.shape(0),
+          "positions with three axes: ", axes.size(), " for at most ", token_row_.shape(0), " tokens");
+  check_positions(axes);
+  for (size_t token = 0; token < num_tokens; ++token) {
+    const auto row = static_cast<int64_t>(token);
+    float* const cos = step_cos_.view()[row].as<float>();
+    float* const sin = step_sin_.view()[row].as<float>();
+    for (size_t pair = 0; pair < config_.pair_axes.size(); ++pair) {
+      const int64_t position = axes[config_.pair_axes[pair] * num_tokens + token];
+      cos[pair] = cos_.view()[position].as<float>()[pair];
+      sin[pair] = sin_.view()[position].as<float>()[pair];
+    }
+  }
+  const auto count = static_cast<int64_t>(num_tokens);
+  return {.cos = step_cos_.view().slice(0, 0, count),
+          .sin = step_sin_.view().slice(0, 0, count),
+          .positions = token_row_.span<int32_t>().first(num_tokens),
+          .interleaved = config_.interleaved};
 }
 
 void RopeTable::check_positions(View<const int32_t> positions) const {

@@ -62,7 +62,10 @@ class RopeTable {
   // Returns the rows for the tokens of `batch`, valid until the next call. Checks positions on the CPU.
   // `prompt_lens`: [num_reqs]; only kDynamic and kLongRope read it, and throw Error(kInvalidArgument) without
   // it. Allocates nothing. On a GPU, kDynamic and kLongRope launch a kernel.
-  RopeRows rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
+  //
+  // `axes`: positions [3, num_tokens], for tables with pair_axes on the CPU; empty: those of the batch.
+  RopeRows rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream,
+                View<const int32_t> axes = {});
 
  private:
   bool on_gpu() const { return cos_.view().device.type == DeviceType::kCuda; }
@@ -71,12 +74,14 @@ class RopeTable {
   RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
   View<int32_t> token_rows(const ForwardBatch& batch, View<const int32_t> prompt_lens);
   RopeRows rows_from_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
+  RopeRows rows_by_axes(View<const int32_t> axes);
   void fill_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 
   RopeConfig config_;
   float attention_factor_;
   std::vector<float> frequencies_;
-  Tensor cos_, sin_;  // row i: token i for kDynamic, position i otherwise; two tables for kLongRope
+  Tensor cos_, sin_;            // row i: token i for kDynamic, position i otherwise; two tables for kLongRope
+  Tensor step_cos_, step_sin_;  // f32 [max_tokens, rotary_dim / 2]: of rows_by_axes()
   Tensor token_row_;  // int32 [max_tokens]: 0, 1, 2, ... for kDynamic; rows of the step for kLongRope
 };
 

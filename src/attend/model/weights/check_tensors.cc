@@ -163,7 +163,8 @@ std::set<std::string_view> find_used_tensors(std::span<const WeightSlot> slots,
 }  // namespace
 
 void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
-                          const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens) {
+                          const ModelSpec& spec, const UnusedTensorRules& rules) {
+  const std::string& layers = rules.layers;
   std::vector<std::string> names = files.names();
   std::ranges::sort(names);
   const bool quantized = spec.quantization.storage != WeightStorage::kPlain;
@@ -175,7 +176,8 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
     if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
     if (is_in_head(name, spec.classifier) || is_unused_kv(name, layers, spec)) continue;
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
-    const bool is_draft_layer = predicts_more_tokens && layer_of(name, layers) >= spec.num_layers();
+    if (!rules.encoder.empty() && name.starts_with(rules.encoder)) continue;
+    const bool is_draft_layer = rules.predicts_more_tokens && layer_of(name, layers) >= spec.num_layers();
     if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
     ++ignored[module_prefix(name)];
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <span>
+#include <string>
 
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/model_spec.h"
@@ -20,10 +21,14 @@ std::string stored_name(std::string_view name, WeightPrefixes prefixes);
 // Compares the checkpoint's tensors with the slots, which have its names. If tensors are missing, throws
 // Error(kNotFound) with the first one and their number. If no slot uses a tensor inside the model's layers,
 // throws Error(kCorruptFile) with file, tensor and the expected tensors, since ignoring it would change
-// results. Other unused tensors (a vision tower or, with `predicts_more_tokens`, layers after the last one)
-// are logged as one warning. `layers`: prefix of the names of layers.
+// results. Other unused tensors are logged as one warning.
+struct UnusedTensorRules {
+  std::string layers;                 // prefix of the names of layers
+  bool predicts_more_tokens = false;  // layers after the last one are not errors
+  std::string encoder = {};           // prefix of tensors that an encoder loads; empty: none
+};
 void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
-                          const ModelSpec& spec, const std::string& layers, bool predicts_more_tokens);
+                          const ModelSpec& spec, const UnusedTensorRules& rules);
 
 // Same for a draft head. In its own files, every other tensor is an error, except those that only training
 // uses and copies of the target's vocabulary; in the target's files, every other tensor of `layer`, the

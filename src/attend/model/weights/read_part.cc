@@ -53,6 +53,11 @@ class PlainReader : public PartReader {
         return {other_axis(1), outs_axis()};
       case StoredLayout::kBroadcast:
         return {other_axis(1), other_axis(1), outs_axis(), other_axis(1)};
+      case StoredLayout::kPatches: {
+        StoredAxes axes{outs_axis()};
+        for (const int64_t extent : slot_.patch_axes) axes.push_back(other_axis(extent));
+        return axes;
+      }
       case StoredLayout::kExpertColumns:
         return {experts_axis(), ins_axis(), outs_axis()};
     }

@@ -186,6 +186,16 @@ void SlotWriter::bias(std::string_view name, int64_t size, TensorView& into) {
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
+void SlotWriter::patches(std::string_view name, int64_t out_features, std::vector<int64_t> patch_axes,
+                         bool bias, std::vector<Linear>& into) {
+  int64_t in_features = 1;
+  for (const int64_t extent : patch_axes) in_features *= extent;
+  const size_t weight = slots_.size();
+  linear({{name, out_features}}, in_features, bias, ShardAxis::kNone, into);
+  slots_[weight].layout = StoredLayout::kPatches;
+  slots_[weight].patch_axes = std::move(patch_axes);
+}
+
 void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into) {
   slots_.push_back({.parts = {{tensor_name(name, ".weight"), rows}},
                     .columns = columns,

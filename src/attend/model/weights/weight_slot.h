@@ -55,6 +55,7 @@ enum class StoredLayout : uint8_t {
   kColumns,        // [columns, rows]: transposed at load; a vector: [rows]
   kOneRow,         // [1, rows]: vector
   kBroadcast,      // [1, 1, rows, 1]: vector with the axes of an activation
+  kPatches,        // [rows, WeightSlot::patch_axes]: the last axes are columns
 };
 
 struct WeightSlot {
@@ -79,6 +80,7 @@ struct WeightSlot {
   // Loads the vector in float32, regardless of the dtype of other weights.
   bool in_f32 = false;
   StoredLayout layout = StoredLayout::kRows;
+  std::vector<int64_t> patch_axes = {};  // kPatches
   // Joins parts without quantization in host memory too.
   bool joins_parts = false;
   // Loads a quantized weight as float32. For weights that are multiplied per head, by kernels without
@@ -157,6 +159,10 @@ class SlotWriter {
                      ShardAxis shard = ShardAxis::kNone, StoredLayout layout = StoredLayout::kRows);
   // "<prefix><name>.bias": bias of a matrix().
   void bias(std::string_view name, int64_t size, TensorView& into);
+  // Convolution of patches that do not overlap, as a linear layer of their pixels: "<prefix><name>.weight" is
+  // [out_features, patch_axes] and, with a bias, ".bias".
+  void patches(std::string_view name, int64_t out_features, std::vector<int64_t> patch_axes, bool bias,
+               std::vector<Linear>& into);
   // Matrix [rows, columns] for kTable or kHead.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // Fills `into` with one Linear, or one per part.

@@ -212,6 +212,7 @@ GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
 GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
   GenerationJob job = read(endpoint, body);
   job.incremental = job.stream && options_.incremental_streaming_output;
+  check_images(endpoint, job);
   if (job.variables.empty()) return job;
   const std::string param = endpoint.client_field_name("prompt", /*is_text=*/false);
   const int context = engine_.info().context_length;
@@ -297,6 +298,21 @@ void Api::add_reasoning_masks(GenerationJob& job) const {
                                      answer.inside_reasoning, *answer.max_reasoning_tokens);
 }
 
+void Api::check_images(const Endpoint& endpoint, const GenerationJob& job) const {
+  if (job.images.empty()) return;
+  const std::string param = endpoint.client_field_name("prompt", /*is_text=*/false);
+  const std::string& reason = engine_.info().no_images;
+  if (!reason.empty()) reject_unsupported(param, "images: ", reason);
+  if (job.truncate_prompt || job.drops_messages)
+    reject_unsupported(param, "prompts with images are not truncated");
+}
+
+std::vector<int32_t> Api::expanded_prompt(const char* param, GenerationJob& job) const {
+  std::vector<int32_t> ids = apply_template(param, job);
+  if (!job.images.empty()) place_images(engine_.model_spec(), job.images, ids);
+  return ids;
+}
+
 void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
   const EngineInfo& info = engine_.info();
   if (num_bytes > info.max_prompt_bytes())
@@ -335,7 +351,8 @@ void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& 
     std::vector<int32_t> ids;
     if (fields.has("messages")) {
       GenerationJob job = kChatCompletions.read(json, defaults_, formats_);
-      ids = apply_template("messages", job);
+      check_images(kChatCompletions, job);
+      ids = expanded_prompt("messages", job);
     } else {
       const TextToTokenize read = read_text_to_tokenize(fields, ", or messages");
       check_prompt_bytes(read.param, read.text.size());
@@ -352,7 +369,8 @@ void Api::count_tokens(const HttpRequest& request, const std::shared_ptr<Exchang
     GenerationJob job = read_countable(parse_body(body, options_.max_request_items), defaults_, formats_);
     check_model(job.model);
     log_ignored(job.ignored);
-    return json_text({{"input_tokens", apply_template("messages", job).size()}});
+    check_images(kMessages, job);
+    return json_text({{"input_tokens", expanded_prompt("messages", job).size()}});
   });
 }
 

@@ -77,8 +77,12 @@ class Api : public Service {
   void add_reasoning_masks(GenerationJob& job) const;
   // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
   void check_prompt_bytes(const char* param, size_t num_bytes) const;
+  // Rejects images that the engine does not encode, and truncation of prompts with images.
+  void check_images(const Endpoint& endpoint, const GenerationJob& job) const;
   // `param`: field with the conversation, for errors.
   std::vector<int32_t> apply_template(const char* param, GenerationJob& job) const;
+  // The same with all tokens of images.
+  std::vector<int32_t> expanded_prompt(const char* param, GenerationJob& job) const;
 
   AsyncEngine& engine_;
   std::optional<ChatTemplate> chat_;

@@ -128,8 +128,11 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   }
   const std::vector<PromptInput> prompts = job.prompts;
   const std::shared_ptr<const TokenMask> mask = job.mask;
-  GenerationRequest wanted{
-      .prompt = {}, .params = job.params, .cache_salt = job.cache_salt, .priority = job.priority};
+  GenerationRequest wanted{.prompt = {},
+                           .images = job.images,
+                           .params = job.params,
+                           .cache_salt = job.cache_salt,
+                           .priority = job.priority};
   wanted.params.follows_echo = job.echo;
   {
     // Ids of all requests that the engine received, so that they can be aborted.

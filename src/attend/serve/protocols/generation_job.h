@@ -64,6 +64,7 @@ struct GenerationJob {
   // Chat: variables of the template, a JSON object with "messages". `prompts` is empty until the template has
   // been applied.
   std::string variables;
+  std::vector<std::string> images;  // files of the images in the messages, in their order
   bool add_generation_prompt = true;
   std::string continued;        // chat: content of the last message, which the model continues; empty: none
   bool drops_messages = false;  // chat: the oldest messages are dropped if the prompt exceeds the context

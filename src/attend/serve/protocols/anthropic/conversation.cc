@@ -11,6 +11,7 @@
 
 #include "attend/serve/protocols/answer_format.h"
 #include "attend/serve/protocols/anthropic/signature.h"
+#include "attend/serve/protocols/fields/image_fields.h"
 
 namespace attend::serve {
 namespace {
@@ -49,7 +50,7 @@ std::string indexed(const std::string& where, size_t index) {
   struct Row {
     std::string_view type, why;
   };
-  static constexpr Row kRows[] = {{"image", "images are not supported"},
+  static constexpr Row kRows[] = {{"image", "images are supported in messages of the user only"},
                                   {"document", "documents are not supported; send their text"},
                                   {"search_result", "search results are not supported; send their text"}};
   for (const Row& row : kRows)
@@ -120,19 +121,47 @@ class ConversationReader {
   }
 
   void user_turn(const ConversationTurn& turn) {
-    constexpr std::string_view kTypes = R"("text" or "tool_result")";
+    constexpr std::string_view kTypes = R"("text", "image" or "tool_result")";
     JoinedText text;
+    Json parts = Json::array();  // texts and images, if there are images
+    const auto add_text_part = [&] {
+      if (text.has_text()) parts.push_back({{"type", "text"}, {"text", text.take()}});
+    };
     for (const ContentBlock& block : turn.blocks) {
-      if (type_of(block) != "tool_result") {
+      const std::string type = type_of(block);
+      if (type == "image") {
+        add_text_part();
+        conversation_.images.push_back(image(block));
+        parts.push_back(image_part());
+      } else if (type != "tool_result") {
         text.add(text_block(block, kTypes));
-        continue;
+      } else {
+        if (text.has_text() || !parts.empty())
+          reject(block.where, block.where,
+                 ": a tool_result after a text or an image; expected results first");
+        add_result(block);
       }
-      if (text.has_text())
-        reject(block.where, block.where, ": a tool_result after a text; expected results first");
-      add_result(block);
     }
     require_results(turn.where);
-    if (text.has_text()) add_message("user", text.take());
+    if (parts.empty()) {
+      if (text.has_text()) add_message("user", text.take());
+      return;
+    }
+    add_text_part();
+    conversation_.messages.push_back({{"role", "user"}, {"content", std::move(parts)}});
+  }
+
+  std::string image(const ContentBlock& block) {
+    const Fields fields = checked(block);
+    const Json* source = fields.find("source");
+    if (!source) reject(fields.name("source"), fields.name("source"), ": missing; expected an object");
+    const Fields inner(*source, fields.name("source") + ".");
+    const std::string type = required_text(inner, "type");
+    if (type == "url") return read_image_url(inner.name("url"), required_text(inner, "url"));
+    if (type != "base64")
+      reject_unsupported(inner.name("type"), excerpt(type), " is not supported; expected \"base64\"");
+    inner.string("media_type");  // the file's first bytes determine its format
+    return read_base64_image(inner.name("data"), required_text(inner, "data"));
   }
 
   void assistant_turn(const ConversationTurn& turn) {

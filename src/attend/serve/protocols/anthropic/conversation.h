@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "attend/serve/json/fields.h"
 
@@ -12,10 +13,12 @@ struct Conversation {
   std::string continued;       // text of the assistant's last message, which the answer continues
   bool ends_with_user = true;  // otherwise the last message is `continued`
   bool has_cache_control = false;
+  std::vector<std::string> images;  // files, in the order of the messages
 };
 
 // Consecutive messages of one role are one turn. Texts of a turn are joined by line breaks; a tool_result
-// becomes a message of the role "tool", and thinking "reasoning_content". Throws ApiError that names the
+// becomes a message of the role "tool", and thinking "reasoning_content". With images, the content of a turn
+// is a list of parts. Throws ApiError that names the
 // block for unsupported types, signatures of another text, and results without a call.
 Conversation read_conversation(const Fields& fields);
 

@@ -151,6 +151,7 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
   job.message.has_cache_control =
       conversation.has_cache_control || tools.has_cache_control || has_cache_control(fields);
   job.continued = std::move(conversation.continued);
+  job.images = std::move(conversation.images);
   variables["messages"] = std::move(conversation.messages);
   job.variables = variables.dump();
   check_num_completions(job);

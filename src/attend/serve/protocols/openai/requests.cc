@@ -5,6 +5,7 @@
 
 #include "attend/serve/protocols/answer_format.h"
 #include "attend/serve/protocols/fields/foreign_fields.h"
+#include "attend/serve/protocols/fields/image_fields.h"
 #include "attend/serve/protocols/fields/request_fields.h"
 #include "attend/serve/protocols/fields/thinking_fields.h"
 #include "attend/serve/protocols/openai/replies.h"
@@ -45,9 +46,12 @@ void check_message(const Json& message, const std::string& where) {
            ": expected a string or a list of parts");
   for (const Json& part : *content) {
     const Fields inner(part, where + ".content.");
-    if (const std::string type = inner.string("type").value_or(""); type != "text")
+    const std::string type = inner.string("type").value_or("");
+    // take_images() checks these.
+    if (type == "image_url" && fields.string("role") == "user") continue;
+    if (type != "text")
       reject_unsupported(where + ".content", "parts of type ", excerpt(type),
-                         " are not supported; expected \"text\"");
+                         " are not supported; expected \"text\" or, of a user, \"image_url\"");
     if (!inner.string("text")) reject(where + ".content", where, ".content: a part without \"text\"");
   }
 }
@@ -101,6 +105,7 @@ std::string template_variables(const Fields& fields, const ChatFormats& formats,
     variables = *own;
   }
   variables["messages"] = *fields.find("messages");
+  job.images = take_images(variables["messages"]);
   for (const char* key : {"tools", "documents", "verbosity"})
     if (const Json* value = fields.find(key)) variables[key] = *value;
   set_thinking(read_chat_thinking(fields), formats, variables, job);

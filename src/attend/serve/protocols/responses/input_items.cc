@@ -9,6 +9,7 @@
 
 #include "attend/serve/json/base64.h"
 #include "attend/serve/protocols/answer_format.h"
+#include "attend/serve/protocols/fields/image_fields.h"
 #include "attend/serve/protocols/random_id.h"
 
 namespace attend::serve {
@@ -45,18 +46,46 @@ std::vector<std::string> read_content(const Fields& fields, const char* key) {
   return texts;
 }
 
+// Returns the URL of an image of the user; nothing for another part.
+std::optional<std::string> find_image_url(const Json& part, const std::string& where) {
+  if (!part.is_object() || part.value("type", "") != "input_image") return std::nullopt;
+  const Fields fields(part, where + ".");
+  if (fields.has("file_id")) reject_unsupported(fields.name("file_id"), "not supported; expected image_url");
+  return required_string(fields, "image_url");
+}
+
+// Content of a message in one form: a list of parts that are texts or images.
+Json read_message_parts(const Fields& fields, const std::string& role) {
+  const Json* content = fields.find("content");
+  const auto text_part = [&](std::string text) {
+    Json part = {{"type", role == "assistant" ? "output_text" : "input_text"}, {"text", std::move(text)}};
+    if (role == "assistant") part["annotations"] = Json::array();
+    return part;
+  };
+  Json parts = Json::array();
+  if (!content || !content->is_array()) {
+    for (std::string& text : read_content(fields, "content")) parts.push_back(text_part(std::move(text)));
+    return parts;
+  }
+  for (size_t i = 0; i < content->size(); ++i) {
+    const std::string where = fmt::format("{}[{}]", fields.name("content"), i);
+    const auto url = role == "user" ? find_image_url((*content)[i], where) : std::nullopt;
+    if (!url) {
+      parts.push_back(text_part(part_text((*content)[i], where)));
+      continue;
+    }
+    read_image_url(where + ".image_url", *url);
+    parts.push_back({{"type", "input_image"}, {"detail", "auto"}, {"image_url", *url}});
+  }
+  return parts;
+}
+
 void read_message(Json& item, const Fields& fields) {
   const std::string role = required_string(fields, "role");
   if (role != "user" && role != "assistant" && role != "system" && role != "developer")
     reject(fields.name("role"), fields.name("role"), " ", excerpt(role),
            R"(: expected "user", "assistant", "system" or "developer")");
-  Json parts = Json::array();
-  for (std::string& text : read_content(fields, "content")) {
-    Json part = {{"type", role == "assistant" ? "output_text" : "input_text"}, {"text", std::move(text)}};
-    if (role == "assistant") part["annotations"] = Json::array();
-    parts.push_back(std::move(part));
-  }
-  item["content"] = std::move(parts);
+  item["content"] = read_message_parts(fields, role);
   item["status"] = "completed";
 }
 
@@ -163,7 +192,8 @@ const ItemType& find_type(const Fields& fields) {
 // Builds the messages of a chat from items in their order.
 class Messages {
  public:
-  explicit Messages(const std::string& instructions) : system_(instructions) {}
+  Messages(const std::string& instructions, std::vector<std::string>& images)
+      : system_(instructions), images_(images) {}
 
   void add(const Json& item, const std::string& where) {
     const Fields fields(item, where + ".");
@@ -214,11 +244,20 @@ class Messages {
 
   void add_message(const Fields& fields) {
     const std::string role = *fields.string("role");
-    std::vector<std::string> texts = read_content(fields, "content");
-    if (role == "system" || role == "developer") return add_system(std::move(texts));
+    if (role == "system" || role == "developer") return add_system(read_content(fields, "content"));
     Json content = Json::array();
-    for (std::string& text : texts) content.push_back({{"type", "text"}, {"text", std::move(text)}});
-    if (content.size() == 1) content = Json(content[0]["text"]);
+    bool has_images = false;
+    for (const Json& part : *fields.find("content")) {
+      const auto url = find_image_url(part, fields.name("content"));
+      if (!url) {
+        content.push_back({{"type", "text"}, {"text", part_text(part, fields.name("content"))}});
+        continue;
+      }
+      has_images = true;
+      images_.push_back(read_image_url(fields.name("content"), *url));
+      content.push_back(image_part());
+    }
+    if (content.size() == 1 && !has_images) content = Json(content[0]["text"]);
     if (content.empty()) content = "";
     if (role == "assistant")
       open_assistant("content")["content"] = std::move(content);
@@ -283,6 +322,7 @@ class Messages {
   }
 
   std::string system_;
+  std::vector<std::string>& images_;
   Json messages_ = Json::array();
   bool is_open_ = false;  // the last message is the assistant's and may get more fields
   std::unordered_map<std::string, Call> calls_;
@@ -309,8 +349,8 @@ Json read_items(const Json& input, const std::string& where) {
   return items;
 }
 
-Json to_messages(const Json& items, const std::string& instructions) {
-  Messages messages(instructions);
+Json to_messages(const Json& items, const std::string& instructions, std::vector<std::string>& images) {
+  Messages messages(instructions, images);
   for (size_t i = 0; i < items.size(); ++i) messages.add(items[i], fmt::format("input[{}]", i));
   return messages.finish();
 }

@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "attend/serve/json/fields.h"
 
@@ -17,8 +18,8 @@ inline constexpr std::string_view kItemReference = "item_reference";
 
 // Returns messages in the form of chat completions. `items`: result of read_items(). `instructions`: text of
 // a system message before all others; empty: none. Rejects an output without a call, a call without an
-// output, and two items with the same id.
-Json to_messages(const Json& items, const std::string& instructions);
+// output, and two items with the same id. Adds the files of images to `images`.
+Json to_messages(const Json& items, const std::string& instructions, std::vector<std::string>& images);
 
 // Converts reasoning to and from "encrypted_content", which clients return unchanged. It is encoded, not
 // encrypted.

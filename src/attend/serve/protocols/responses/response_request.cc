@@ -211,7 +211,7 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   const Json* input = fields.find("input");
   if (!input) reject("input", "input: missing; expected a text or a list of items");
   const Json items = read_items(*input, "input");
-  variables["messages"] = to_messages(items, instructions);
+  variables["messages"] = to_messages(items, instructions, job.images);
   if (!tools.described.empty()) variables["tools"] = tools.described;
   job.variables = variables.dump();
   job.drops_messages = one_of(fields, "truncation", {"auto", "disabled"}) == "auto";

@@ -1,0 +1,64 @@
+#include "attend/model/config/read_image_processor.h"
+
+#include <cmath>
+
+#include "attend/base/error.h"
+#include "attend/checkpoint/json.h"
+
+namespace attend {
+namespace {
+
+constexpr int kMaxPixels = 1 << 26;
+
+std::optional<JsonNode> find_processor(const Checkpoint& checkpoint) {
+  if (const auto processor = checkpoint.find(CheckpointDocument::kProcessor))
+    if (const auto image = processor->find("image_processor")) return image;
+  return checkpoint.find(CheckpointDocument::kPreprocessor);
+}
+
+void read_channels(const JsonNode& json, const char* key, std::array<float, 3>& values) {
+  const auto array = json.find(key);
+  if (!array) return;
+  if (!array->value().is_array() || array->array_size() != values.size())
+    array->reject("an array of 3 numbers, one per channel");
+  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(array->at(i).positive());
+}
+
+void expect_size(const JsonNode& json, const char* key, int expected) {
+  const int size = json.find_integer(key, 1, 1 << 16).value_or(expected);
+  if (size != expected) json.reject(key, std::to_string(expected) + ", as in vision_config of config.json");
+}
+
+void read_pixels(const JsonNode& json, const char* key, int64_t& pixels) {
+  if (const auto number = json.find_integer(key, 1, kMaxPixels)) pixels = *number;
+}
+
+}  // namespace
+
+void read_image_processor(const Checkpoint& checkpoint, ImageProcessorSpec& spec) {
+  const auto json = find_processor(checkpoint);
+  if (!json) return;
+  expect_size(*json, "patch_size", spec.patch_size);
+  expect_size(*json, "merge_size", spec.merge_size);
+  expect_size(*json, "temporal_patch_size", spec.num_frames);
+  for (const char* key : {"do_resize", "do_rescale", "do_normalize"})
+    if (!json->boolean_or(key, true)) json->at(key).unsupported("false: attend supports true");
+  constexpr int kBicubic = 3;  // of Pillow's filters
+  if (json->find_integer("resample", 0, 5).value_or(kBicubic) != kBicubic)
+    json->at("resample").unsupported("attend supports 3, bicubic");
+  if (std::abs(json->find_positive("rescale_factor").value_or(1.0 / 255.0) * 255.0 - 1.0) > 1e-6)
+    json->at("rescale_factor").unsupported("attend supports 1 / 255");
+  read_channels(*json, "image_mean", spec.mean);
+  read_channels(*json, "image_std", spec.std);
+  if (const auto size = json->find("size")) {
+    read_pixels(*size, "shortest_edge", spec.min_pixels);
+    read_pixels(*size, "longest_edge", spec.max_pixels);
+  }
+  read_pixels(*json, "min_pixels", spec.min_pixels);
+  read_pixels(*json, "max_pixels", spec.max_pixels);
+  if (spec.min_pixels > spec.max_pixels)
+    fail(ErrorCode::kCorruptFile, json->where(), ": at least ", spec.min_pixels, " and at most ",
+         spec.max_pixels, " pixels: expected a range");
+}
+
+}  // namespace attend

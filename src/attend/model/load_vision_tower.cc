@@ -1,0 +1,42 @@
+#include "attend/model/load_vision_tower.h"
+
+#include <algorithm>
+
+#include "attend/base/error.h"
+#include "attend/model/architectures/architecture.h"
+#include "attend/model/weights/quantized/quantized_tensor.h"
+
+namespace attend {
+namespace {
+
+const VisionNames& names_of(const ModelSpec& spec) {
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  ensure(architecture.vision != nullptr, spec.architecture, " has no encoder of images");
+  return architecture.vision->names;
+}
+
+}  // namespace
+
+std::string vision_prefix(const CheckpointTensors& files, const ModelSpec& spec) {
+  if (!spec.vision) return "";
+  const VisionNames& names = names_of(spec);
+  const auto found = std::ranges::find_if(names.prefixes, [&](std::string_view prefix) {
+    return files.contains(std::string(prefix) + std::string(names.patch_embedding) + ".weight");
+  });
+  return found == names.prefixes.end() ? "" : std::string(*found);
+}
+
+std::unique_ptr<VisionTower> load_vision_tower(std::shared_ptr<const CheckpointTensors> files,
+                                               const ModelSpec& spec, const ModelPlacement& placement) {
+  auto tower = std::make_unique<VisionTower>(spec.vision.value(), names_of(spec), placement);
+  std::vector<WeightSlot> slots = tower->weight_slots(files ? vision_prefix(*files, spec) : "");
+  if (files) {
+    find_quantized_tensors(slots, spec.quantization, *files);
+    tower->adopt(map_weights(slots, spec.quantization, std::move(files), {}));
+  } else {
+    tower->adopt(make_dummy_weights(slots, spec.dtype, placement.device, {}));
+  }
+  return tower;
+}
+
+}  // namespace attend

@@ -1,0 +1,20 @@
+// Loads the encoder of images of a model.
+#pragma once
+
+#include <memory>
+
+#include "attend/checkpoint/checkpoint.h"
+#include "attend/model/config/model_spec.h"
+#include "attend/model/multimodal/vision_tower.h"
+
+namespace attend {
+
+// Returns the encoder of spec.vision with the weights of the files; `files` is null: with random weights.
+// Throws the errors of map_weights() for tensors that do not match config.json.
+std::unique_ptr<VisionTower> load_vision_tower(std::shared_ptr<const CheckpointTensors> files,
+                                               const ModelSpec& spec, const ModelPlacement& placement);
+
+// Prefix of the encoder's tensors in the files; empty: the files have none, or the model has no encoder.
+std::string vision_prefix(const CheckpointTensors& files, const ModelSpec& spec);
+
+}  // namespace attend

@@ -1,0 +1,255 @@
+// Engines answer prompts with images as transformers does (scripts/make_vision_goldens.py), for every way to
+// cut a prompt, and share prefixes only among equal images.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "attend/checkpoint/hf/safetensors.h"
+#include "attend/engine/engine.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::error_message;
+using Tokens = std::vector<int32_t>;
+
+constexpr int32_t kPlaceholder = 127;
+
+std::filesystem::path golden_folder(const std::string& name) {
+  return std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
+}
+
+std::string read_image_file(const std::string& name) {
+  std::ifstream file(std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/data/images" / name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+struct Answer {
+  Tokens tokens;
+  std::vector<float> prompt_logprobs;
+  int num_prompt = 0, num_cached = 0;
+  std::string message;
+};
+
+// Submits all requests and returns their answers in the same order.
+std::vector<Answer> run(Engine& engine, const std::vector<GenerationRequest>& requests) {
+  std::map<RequestId, Answer> answers;
+  for (const GenerationRequest& request : requests) answers[engine.submit(request)];
+  while (engine.step([&](const RequestOutput& output) {
+    Answer& answer = answers[output.id];
+    answer.tokens.insert(answer.tokens.end(), output.token_ids.begin(), output.token_ids.end());
+    const auto logprobs = output.prompt_logprobs.logprobs;
+    answer.prompt_logprobs.insert(answer.prompt_logprobs.end(), logprobs.begin(), logprobs.end());
+    answer.num_prompt = output.request.num_prompt;
+    answer.num_cached = output.request.num_cached_tokens;
+    if (output.finish_reason == FinishReason::kError) answer.message = output.message;
+  }))
+    engine.check_memory();
+  std::vector<Answer> in_order;
+  for (auto& [id, answer] : answers) in_order.push_back(std::move(answer));
+  return in_order;
+}
+
+class ImageGolden : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    config_.model_path = golden_folder(GetParam());
+    config_.max_running_requests = 8;
+    const SafetensorsFile goldens(config_.model_path / "golden.safetensors");
+    for (int i = 0; goldens.find("prompt." + std::to_string(i) + ".greedy") != nullptr; ++i) {
+      const std::string prompt = "prompt." + std::to_string(i) + ".";
+      GenerationRequest& request = requests_.emplace_back();
+      request.prompt = read(goldens, prompt + "input_ids");
+      request.params = {.max_new_tokens = 16, .ignore_eos = true};
+      const Tokens images = read(goldens, prompt + "images");
+      Tokens& expanded = expanded_.emplace_back();
+      for (const int32_t id : std::get<Tokens>(request.prompt)) {
+        if (id != kPlaceholder) {
+          expanded.push_back(id);
+          continue;
+        }
+        const std::string image = "image." + std::to_string(images[request.images.size()]) + ".";
+        const Tokens grid = read(goldens, image + "grid");
+        expanded.resize(expanded.size() + static_cast<size_t>(grid[0] * grid[1] / 4), id);
+        const Tensor file = goldens.tensor(image + "file");
+        const View<const uint8_t> bytes = file.span<const uint8_t>();
+        request.images.emplace_back(bytes.begin(), bytes.end());
+      }
+      expected_.push_back(read(goldens, prompt + "greedy"));
+      logits_.push_back(goldens.tensor(prompt + "logits"));
+    }
+    ASSERT_GE(requests_.size(), 6u);
+  }
+
+  static Tokens read(const SafetensorsFile& file, const std::string& name) {
+    const Tensor tensor = file.tensor(name);
+    const View<const int32_t> values = tensor.span<const int32_t>();
+    return {values.begin(), values.end()};
+  }
+
+  void expect_golden_tokens(const std::vector<Answer>& answers) const {
+    ASSERT_EQ(answers.size(), expected_.size());
+    for (size_t i = 0; i < answers.size(); ++i) {
+      EXPECT_EQ(answers[i].tokens, expected_[i]) << "prompt " << i << ": " << answers[i].message;
+      EXPECT_EQ(answers[i].num_prompt, logits_[i].shape(0)) << "prompt " << i;
+    }
+  }
+
+  EngineConfig config_;
+  std::vector<GenerationRequest> requests_;
+  std::vector<Tokens> expanded_, expected_;
+  std::vector<Tensor> logits_;  // [tokens, vocab_size] of the expanded prompts
+};
+
+TEST_P(ImageGolden, MatchesTheTokensOfTransformersForEveryChunkSize) {
+  for (const int page_size : {1, 16})
+    for (const int chunk : {512, 64, 17, 16, 9}) {
+      config_.chunked_prefill_size = chunk;
+      config_.backend_options.page_size = page_size;
+      Engine engine(config_);
+      SCOPED_TRACE("chunks of " + std::to_string(chunk) + ", pages of " + std::to_string(page_size));
+      expect_golden_tokens(run(engine, requests_));
+    }
+}
+
+TEST_P(ImageGolden, MatchesTheLogitsOfTransformers) {
+  config_.chunked_prefill_size = 23;
+  config_.disable_radix_cache = true;
+  Engine engine(config_);
+  for (GenerationRequest& request : requests_) request.params.prompt_logprobs = 0;
+  const std::vector<Answer> answers = run(engine, requests_);
+  const int64_t vocab_size = engine.model_spec().vocab_size;
+  for (size_t i = 0; i < answers.size(); ++i) {
+    ASSERT_EQ(std::ssize(answers[i].prompt_logprobs), logits_[i].shape(0) - 1) << "prompt " << i;
+    for (int64_t row = 0; row + 1 < logits_[i].shape(0); ++row) {
+      const float* const logits = logits_[i].view()[row].as<const float>();
+      double sum = 0.0;
+      for (int64_t token = 0; token < vocab_size; ++token) sum += std::exp(double{logits[token]});
+      const int32_t next = expanded_[i][static_cast<size_t>(row + 1)];
+      EXPECT_NEAR(answers[i].prompt_logprobs[static_cast<size_t>(row)], logits[next] - std::log(sum), 2e-4)
+          << "prompt " << i << ", token " << row + 1;
+    }
+  }
+}
+
+TEST_P(ImageGolden, EncodesAnEvictedImageAgain) {
+  config_.chunked_prefill_size = 16;
+  config_.image_cache_bytes = 0;
+  Engine engine(config_);
+  expect_golden_tokens(run(engine, requests_));
+}
+
+TEST_P(ImageGolden, MatchesTheTokensOfTransformersAfterPreemptions) {
+  config_.backend_options.page_size = 1;
+  config_.max_total_tokens = 24;
+  config_.schedule.conservativeness = 0.0;
+  for (const Tensor& logits : logits_) config_.max_total_tokens += logits.shape(0);
+  Engine engine(config_);
+  expect_golden_tokens(run(engine, requests_));
+  EXPECT_GT(engine.num_preemptions(), 0);
+}
+
+TEST_P(ImageGolden, MatchesTheTokensOfTransformersWithDrafts) {
+  config_.speculation = {.algorithm = SpeculativeAlgorithm::kNgram,
+                         .num_draft_tokens = 4,
+                         .ngram_min_match_window_size = 1,
+                         .disable_by_batch_size = 16};
+  Engine engine(config_);
+  expect_golden_tokens(run(engine, requests_));
+}
+
+TEST_P(ImageGolden, SharesAPrefixWithTheSameImageOnly) {
+  config_.backend_options.page_size = 1;
+  const auto ask = [&](Engine& engine, const std::string& file) {
+    const GenerationRequest request{.prompt = Tokens{11, 12, 13, 14, kPlaceholder, 15, 16, 17},
+                                    .images = {read_image_file(file)},
+                                    .params = {.max_new_tokens = 8, .ignore_eos = true}};
+    return run(engine, {request}).front();
+  };
+  Engine engine(config_);
+  const Answer first = ask(engine, "orientation-2.jpg"), flipped = ask(engine, "orientation-4.jpg"),
+               again = ask(engine, "orientation-2.jpg");
+  EXPECT_EQ(first.num_cached, 0);
+  // The images have equal sizes, so only keys of their pixels differ.
+  EXPECT_EQ(flipped.num_prompt, first.num_prompt);
+  EXPECT_LE(flipped.num_cached, 4);
+  // A prefix of a model with recurrent states ends at a saved state.
+  if (!engine.model_spec().has_states()) {
+    EXPECT_EQ(flipped.num_cached, 4);
+    EXPECT_EQ(again.num_cached, again.num_prompt - 1);
+  }
+  EXPECT_EQ(again.tokens, first.tokens);
+  config_.disable_radix_cache = true;
+  Engine other(config_);
+  EXPECT_EQ(ask(other, "orientation-4.jpg").tokens, flipped.tokens);
+}
+
+TEST_P(ImageGolden, ContinuesAPrefixThatEndsWithinAnImage) {
+  config_.backend_options.page_size = 8;
+  Engine engine(config_);
+  expect_golden_tokens(run(engine, requests_));
+  // Prompts of other requests are cached up to pages that end within images.
+  const std::vector<Answer> again = run(engine, requests_);
+  expect_golden_tokens(again);
+  const bool caches_pages = !engine.model_spec().has_states();
+  EXPECT_GT(again.front().num_cached, caches_pages ? 8 : -1);
+}
+
+INSTANTIATE_TEST_SUITE_P(, ImageGolden,
+                         testing::Values("vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5"),
+                         [](const auto& param) {
+                           std::string name = param.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
+
+class ImageErrors : public testing::Test {
+ protected:
+  std::string message(const EngineConfig& config, GenerationRequest request,
+                      ErrorCode code = ErrorCode::kInvalidArgument) {
+    Engine engine(config);
+    return error_message(code, [&] { (void)engine.prepare(std::move(request)); });
+  }
+  ImageErrors() { config_.model_path = golden_folder("vision-qwen3-vl"); }
+
+  EngineConfig config_;
+  const std::string image_ = read_image_file("rgb.jpg");
+};
+
+TEST_F(ImageErrors, NameTheNumberOfPlaceholders) {
+  EXPECT_THAT(message(config_, {.prompt = Tokens{3, kPlaceholder, 4}, .images = {image_, image_}}),
+              HasSubstr("images: 2, but the prompt has 1 placeholders (token 127)"));
+  EXPECT_THAT(message(config_, {.prompt = Tokens{3, kPlaceholder, 4}}),
+              HasSubstr("token id 127: the placeholder of an image, but the request has no image"));
+}
+
+TEST_F(ImageErrors, NameTheImage) {
+  const Tokens prompt{3, kPlaceholder, kPlaceholder};
+  EXPECT_THAT(message(config_, {.prompt = prompt, .images = {image_, "GIF89a"}}),
+              HasSubstr("image 2: image of 6 bytes: not a JPEG, PNG or WebP file"));
+  EXPECT_THAT(message(config_, {.prompt = prompt, .images = {image_.substr(0, image_.size() - 100), image_}}),
+              HasSubstr("image 1: JPEG image: the file is truncated"));
+}
+
+TEST_F(ImageErrors, CountTheTokensOfImages) {
+  config_.context_length = 20;
+  EXPECT_THAT(message(config_, {.prompt = Tokens{3, kPlaceholder, 4}, .images = {image_}}),
+              HasSubstr("prompt of 22 tokens: the context length is 20"));
+}
+
+TEST_F(ImageErrors, GiveTheReasonWhyAModelTakesNone) {
+  config_.model_path = golden_folder("qwen3-gqa2-hd128");
+  EXPECT_THAT(message(config_, {.prompt = Tokens{3, 4}, .images = {image_}}, ErrorCode::kUnsupported),
+              HasSubstr("images: Qwen3ForCausalLM is supported with text only"));
+}
+
+}  // namespace
+}  // namespace attend

@@ -1,0 +1,145 @@
+// Image processors and vision towers have the results of transformers (scripts/make_vision_goldens.py).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "attend/checkpoint/hf/safetensors.h"
+#include "attend/model/architectures/architecture.h"
+#include "attend/model/load_vision_tower.h"
+#include "attend/model/multimodal/prompt_positions.h"
+#include "tests/support/error_message.h"
+
+namespace attend {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing_support::error_message;
+
+constexpr const char* kCases[] = {"vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5"};
+constexpr int kNumImages = 4;
+
+std::filesystem::path folder_of(const std::string& name) {
+  return std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
+}
+
+Image golden_image(const SafetensorsFile& goldens, int index) {
+  const Tensor file = goldens.tensor("image." + std::to_string(index) + ".file");
+  return decode_image(std::as_bytes(file.span<const uint8_t>()));
+}
+
+// Largest difference, relative to the largest expected value.
+float relative_error(const TensorView& values, const Tensor& expected) {
+  float error = 0.0f, largest = 0.0f;
+  for (int64_t i = 0; i < expected.shape(0); ++i)
+    for (int64_t j = 0; j < expected.shape(1); ++j) {
+      const float wanted = expected.view()[i].as<const float>()[j];
+      error = std::max(error, std::abs(values[i].as<const float>()[j] - wanted));
+      largest = std::max(largest, std::abs(wanted));
+    }
+  return error / largest;
+}
+
+class Vision : public testing::TestWithParam<const char*> {
+ protected:
+  const std::filesystem::path folder_ = folder_of(GetParam());
+  const SafetensorsFile goldens_{folder_ / "golden.safetensors"};
+  const ModelSpec spec_ = read_config(folder_);
+};
+
+TEST_P(Vision, PreparesPatchesWithTheBitsOfTheProcessor) {
+  // The order of tokens in windows is the tower's, not the processor's.
+  VisionSpec spec = spec_.vision.value();
+  spec.window_side = 0;
+  for (int i = 0; i < kNumImages; ++i) {
+    const std::string prefix = "image." + std::to_string(i) + ".";
+    const auto item = prepare_image(golden_image(goldens_, i), spec.processor);
+    const Tensor grid = goldens_.tensor(prefix + "grid"), expected = goldens_.tensor(prefix + "patches");
+    EXPECT_EQ(item->rows * spec.processor.merge_size, grid.span<const int32_t>()[0]) << prefix;
+    EXPECT_EQ(item->columns * spec.processor.merge_size, grid.span<const int32_t>()[1]) << prefix;
+    const Tensor patches = make_patches(*item, make_patch_layout(*item, spec), spec.processor);
+    EXPECT_TRUE(std::ranges::equal(patches.span<const float>(), expected.span<const float>())) << prefix;
+  }
+}
+
+TEST_P(Vision, EncodesImagesAsTransformersDoes) {
+  const auto checkpoint = open_checkpoint(folder_);
+  const auto tower = load_vision_tower(checkpoint->open_tensors(), spec_, {});
+  Stream stream;
+  const int64_t size = spec_.hidden_size;
+  for (int i = 0; i < kNumImages; ++i) {
+    const std::string prefix = "image." + std::to_string(i) + ".";
+    const auto item = prepare_image(golden_image(goldens_, i), spec_.vision->processor);
+    const Tensor rows = tower->encode(*item, stream), expected = goldens_.tensor(prefix + "rows");
+    ASSERT_EQ(rows.shape(0), expected.shape(0)) << prefix;
+    ASSERT_EQ(rows.shape(1), spec_.vision->row_size()) << prefix;
+    EXPECT_LT(relative_error(rows.view().slice(1, 0, size), expected), 2e-5f) << prefix;
+    for (size_t j = 0; j < spec_.vision->deepstack_layers.size(); ++j) {
+      const auto begin = static_cast<int64_t>(1 + j) * size;
+      EXPECT_LT(relative_error(rows.view().slice(1, begin, begin + size),
+                               goldens_.tensor(prefix + "deepstack." + std::to_string(j))),
+                2e-5f)
+          << prefix << " deepstack " << j;
+    }
+  }
+}
+
+TEST_P(Vision, EncodesDummyWeightsToFiniteRows) {
+  const auto tower = load_vision_tower(nullptr, spec_, {});
+  Stream stream;
+  const auto item = prepare_image(golden_image(goldens_, 0), spec_.vision->processor);
+  for (const float x : tower->encode(*item, stream).span<const float>()) ASSERT_TRUE(std::isfinite(x));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Vision, testing::ValuesIn(kCases), [](const auto& param) {
+  std::string name = param.param;
+  std::ranges::replace(name, '-', '_');
+  return name;
+});
+
+TEST(ChooseSize, RoundsHalvesToEvenAndKeepsTheBounds) {
+  const ImageProcessorSpec published{.patch_size = 14, .min_pixels = 3136, .max_pixels = 12845056};
+  const auto size = [](int height, int width, const ImageProcessorSpec& spec) {
+    const ImageSize chosen = choose_size(width, height, spec);
+    return std::pair(chosen.height, chosen.width);
+  };
+  EXPECT_EQ(size(480, 640, published), std::pair(476, 644));
+  EXPECT_EQ(size(70, 98, published), std::pair(56, 112));
+  EXPECT_EQ(size(28, 5000, published), std::pair(28, 5012));
+  const ImageProcessorSpec third{.patch_size = 16, .min_pixels = 65536, .max_pixels = 16777216};
+  EXPECT_EQ(size(13, 13, third), std::pair(256, 256));
+  EXPECT_EQ(size(1080, 1920, third), std::pair(1088, 1920));
+}
+
+TEST(ChooseSize, RejectsExtremeRatios) {
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [] { choose_size(65535, 1, {}); }),
+              HasSubstr("image of 65535 x 1: the ratio of its sides is above 200"));
+}
+
+TEST(PatchLayout, OrdersTokensByWindowsWithShorterOnesAtTheEdges) {
+  // 10 x 18 patches in windows of 4 x 4 tokens (arXiv 2502.13923, section 2.1.1).
+  ImageItem image;
+  image.rows = 5;
+  image.columns = 9;
+  const PatchLayout layout = make_patch_layout(image, {.window_side = 4});
+  EXPECT_THAT(layout.cu_windows, ElementsAre(0, 64, 128, 144, 160, 176, 180));
+  EXPECT_THAT(std::vector(layout.tokens.begin(), layout.tokens.begin() + 17),
+              ElementsAre(0, 1, 2, 3, 9, 10, 11, 12, 18, 19, 20, 21, 27, 28, 29, 30, 4));
+  EXPECT_THAT(std::vector(layout.patch_rows.begin(), layout.patch_rows.begin() + 4), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(std::vector(layout.patch_columns.begin(), layout.patch_columns.begin() + 4),
+              ElementsAre(0, 1, 0, 1));
+}
+
+TEST(PromptPositions, ContinueAfterTheLargestPositionOfAnImage) {
+  const ImageSpan image{.first_token = 3, .rows = 2, .columns = 3};
+  const PromptPositions positions = prompt_positions(11, {&image, 1});
+  EXPECT_THAT(positions.axes[0], ElementsAre(0, 1, 2, 3, 3, 3, 3, 3, 3, 6, 7));
+  EXPECT_THAT(positions.axes[1], ElementsAre(0, 1, 2, 3, 3, 3, 4, 4, 4, 6, 7));
+  EXPECT_THAT(positions.axes[2], ElementsAre(0, 1, 2, 3, 4, 5, 3, 4, 5, 6, 7));
+  EXPECT_EQ(positions.delta, -3);
+}
+
+}  // namespace
+}  // namespace attend
