@@ -9,8 +9,10 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/team_scope.h"
 
 namespace attend {
 namespace {
@@ -76,18 +78,29 @@ TeamHolder& current_team() {
   return team;
 }
 
+// Team of a TeamScope; null: the process's.
+thread_local ThreadTeam* scoped_team = nullptr;
+
 }  // namespace
+
+TeamScope::TeamScope(ThreadTeam& team) : outer_(std::exchange(scoped_team, &team)) {}
+
+TeamScope::~TeamScope() { scoped_team = outer_; }
 
 int num_available_cpus() {
   const int cpus = std::max(1, affinity_cpus()), quota = quota_cpus();
   return quota > 0 ? std::min(cpus, quota) : cpus;
 }
 
-int num_threads() { return ThreadTeam::in_task() ? 1 : current_team().get()->num_threads(); }
+int num_threads() {
+  if (ThreadTeam::in_task()) return 1;
+  return scoped_team != nullptr ? scoped_team->num_threads() : current_team().get()->num_threads();
+}
 
 void set_num_threads(int num_threads) { current_team().replace(std::make_shared<ThreadTeam>(num_threads)); }
 
 void run_parallel(const TeamJob& job) {
+  if (scoped_team != nullptr) return scoped_team->run(job);
   const std::shared_ptr<ThreadTeam> team = current_team().get();
   team->run(job);
 }

@@ -1,0 +1,5 @@
+# Collective operations of ranks.
+attend_kernels(comm
+  SOURCES
+    cpu/rank_barrier.cc
+    cpu/rank_memory.cc)
