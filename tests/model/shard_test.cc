@@ -44,7 +44,7 @@ class RankWeights {
     const auto checkpoint = open_checkpoint(directory);
     const ModelSpec spec = read_config(*checkpoint);
     auto files = checkpoint->open_tensors();
-    named_ = make_named_slots(spec, {}, files.get(), rank, num_ranks);
+    named_ = make_named_slots(spec, {.rank = rank, .num_ranks = num_ranks}, files.get());
     for (WeightSlot& slot : named_.slots) {
       if (selects != nullptr && !selects(slot)) continue;
       slots_.push_back(slot);
@@ -71,6 +71,10 @@ class RankWeights {
 Rows join_rows(const std::vector<Rows>& ranks, const WeightSlot& whole_slot) {
   Rows joined;
   const size_t num_ranks = ranks.size();
+  if (whole_slot.balanced) {
+    for (const Rows& rank : ranks) joined.insert(joined.end(), rank.begin(), rank.end());
+    return joined;
+  }
   std::vector<size_t> next(num_ranks, 0);
   for (const WeightPart& part : whole_slot.parts) {
     const auto num_units = static_cast<size_t>(part.rows / part.unit_rows);
@@ -278,8 +282,7 @@ TEST(ShardedWeights, RejectPartsThatCannotBeDivided) {
       for (int rank = 0; rank < num_ranks; ++rank) RankWeights(golden, rank, num_ranks);
     });
   };
-  expect_rejected("qwen3-gqa3-hd256", 2,
-                  {"q_proj.weight: 768 rows in units of 256 on 2 ranks", "units that is a multiple of 2"});
+  expect_rejected("qwen3-gqa3-hd256", 2, {"tp_size 2: Qwen3ForCausalLM has 3 query heads", "possible: 1, 3"});
   // 3 heads of 48 outputs in blocks of 128: the outputs of rank 2 span two blocks.
   expect_rejected(
       "qwen3-fp8-blocks", 3,

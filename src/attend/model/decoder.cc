@@ -19,6 +19,7 @@ DecoderModel::DecoderModel(const ModelSpec& spec, const DecoderNames& names, con
       has_lm_head_(has_lm_head),
       embedding_norm_(make_norm(spec.learned_positions && spec.learned_positions->norm, spec)),
       final_norm_(make_norm(spec.final_norm, spec)) {
+  if (placement.num_ranks > 1) head_bounds_ = balanced_bounds(spec_.head_size(), placement.num_ranks);
   if (spec_.draft) draft_input_.emplace(spec_, names_);
   for (int i = 0; i < spec_.num_layers(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
@@ -67,14 +68,22 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
         .norm(draft_weight_name(names_.final_norm, spec_, names_), spec_.hidden_size, final_norm_,
               spec_.final_logit_scale);
   if (has_lm_head_)
-    top.matrix(names_.lm_head, spec_.head_size(), spec_.hidden_size, WeightUse::kHead, head_.weight);
-  if (spec_.head_bias) top.bias(names_.lm_head, spec_.head_size(), head_.bias);
+    top.matrix(names_.lm_head, num_head_rows(), spec_.hidden_size, WeightUse::kHead, head_.weight);
+  if (spec_.head_bias) top.bias(names_.lm_head, num_head_rows(), head_.bias);
   return slots;
 }
 
 void DecoderModel::adopt(LoadedWeights weights) {
   weights_ = std::move(weights);
-  if (!has_lm_head_ && !spec_.draft) head_.weight = embedding_;
+  if (!has_lm_head_ && !spec_.draft) head_.weight = tied_head(embedding_);
+}
+
+Weight DecoderModel::tied_head(const Weight& table) const {
+  if (head_bounds_.empty()) return table;
+  const auto rank = static_cast<size_t>(placement_.rank);
+  Weight rows = table.rows(head_bounds_[rank], head_bounds_[rank + 1]);
+  rows.shard = ShardAxis::kOutFeatures;
+  return rows;
 }
 
 VocabWeights DecoderModel::vocab() const { return {.embedding = embedding_, .head = head_}; }
@@ -92,10 +101,10 @@ void DecoderModel::share_vocab(const VocabWeights& target) {
   }
   if (has_lm_head_) return;
   if (spec_.tie_word_embeddings && !spec_.draft->shares_vocab) {
-    head_.weight = embedding_;
+    head_.weight = tied_head(embedding_);
     return;
   }
-  check("head", target.head.weight, spec_.head_size());
+  check("head", target.head.weight, num_head_rows());
   head_ = target.head;
 }
 
@@ -211,6 +220,8 @@ void DecoderModel::check(const ModelInput& input, const ForwardBatch& batch) con
   require(input.states != nullptr || !spec_.has_states(), "states: expected the states of ",
           spec_.architecture, ", which has recurrent layers");
   ensure(!spec_.draft || !head_.weight.data.empty(), "forward() of a draft before share_vocab()");
+  ensure(placement_.num_ranks == 1 || placement_.ranks != nullptr,
+         "forward() of a rank without a communicator");
   const auto num_outputs = std::max<int64_t>(1, std::ssize(input.hidden.before_layers));
   require(input.hidden.out.empty() ? input.hidden.before_layers.empty()
                                    : input.hidden.out.shape[0] == batch.num_tokens &&
@@ -230,7 +241,8 @@ kernels::OpContext DecoderModel::context(Stream& stream) const {
   return {.stream = stream,
           .workspace = workspace_,
           .batch_invariant = placement_.batch_invariant,
-          .rounds_x = placement_.rounds_x};
+          .rounds_x = placement_.rounds_x,
+          .ranks = placement_.ranks};
 }
 
 void DecoderModel::embed(const ModelInput& input, View<const int32_t> positions, const TensorView& out,
@@ -366,10 +378,14 @@ void DecoderModel::head(View<const int32_t> rows, const TensorView& logits, Stre
   require(logits.dtype == DType::kF32 && logits.rank == 2 && logits.shape[0] == std::ssize(rows) &&
               logits.shape[1] == spec_.head_size(),
           "logits ", logits, ": expected float32[", rows.size(), ", ", spec_.head_size(), "]");
-  kernels::head(
-      *residual_,
-      {.norm = final_norm_, .linear = head_, .rows = rows, .logit_cap = spec_.final_logit_cap, .out = logits},
-      context(stream));
+  kernels::head(*residual_,
+                {.norm = final_norm_,
+                 .linear = head_,
+                 .rows = rows,
+                 .logit_cap = spec_.final_logit_cap,
+                 .bounds = head_bounds_,
+                 .out = logits},
+                context(stream));
 }
 
 }  // namespace attend

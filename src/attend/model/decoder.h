@@ -70,6 +70,14 @@ class DecoderModel : public LoadableModel {
   void embed(const ModelInput& input, View<const int32_t> positions, const TensorView& out,
              Stream& stream) const;
   void add(int layer, std::unique_ptr<Module> module);
+  // Rows of the head on this rank.
+  int64_t num_head_rows() const {
+    return head_bounds_.empty() ? spec_.head_size()
+                                : head_bounds_[static_cast<size_t>(placement_.rank) + 1] -
+                                      head_bounds_[static_cast<size_t>(placement_.rank)];
+  }
+  // Returns this rank's rows of a table that is also the head.
+  Weight tied_head(const Weight& table) const;
   bool has_own_embedding() const { return !spec_.draft || spec_.draft->own_embedding; }
   // Writes the residual stream before layer output.before_layers[index].
   void write_stream(const HiddenOutput& output, size_t index, const kernels::OpContext& context);
@@ -80,10 +88,11 @@ class DecoderModel : public LoadableModel {
   void check(const ModelInput& input, const ForwardBatch& batch) const;
   kernels::OpContext context(Stream& stream) const;
 
-  ModelSpec spec_;
+  ModelSpec spec_;  // of the rank; vocabularies are whole
   const DecoderNames& names_;
   ModelPlacement placement_;
   bool has_lm_head_;
+  std::vector<int64_t> head_bounds_;  // of several ranks: RankRanges of the head's rows
 
   Weight embedding_, positions_, token_types_;
   kernels::Norm embedding_norm_;

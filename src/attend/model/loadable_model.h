@@ -24,8 +24,8 @@ class LoadableModel : public Model {
   virtual double prepared_bytes(const BatchLimits& limits) = 0;
 };
 
-// Creates the model of a spec. `own_head`: lm_head has its own weights. Throws Error(kUnsupported) for an
-// unknown architecture.
+// Creates the model of a spec, on one rank of placement.num_ranks. `own_head`: lm_head has its own weights.
+// Throws Error(kUnsupported) for an unknown architecture.
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head);
 
@@ -40,11 +40,11 @@ struct NamedSlots {
   WeightPrefixes prefixes = {};  // find_prefixes() of the files
 };
 
-// Returns slots as rank `rank` of `num_ranks` loads them (shard()). With `files`, parts have the names and
+// Returns slots as the rank of `placement` loads them (shard()). With `files`, parts have the names and
 // storage of the files, and the model has its own head if the files have one; nullptr: no files. Does not
 // check tensors (see check_unused_tensors()). Throws as make_model() and shard() do.
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
-                            const CheckpointTensors* files, int rank = 0, int num_ranks = 1);
+                            const CheckpointTensors* files);
 
 // Returns the name, without ".weight", of the matrix that computes logits: lm_head, or the embedding if the
 // files have no head.

@@ -1,4 +1,5 @@
 #include "attend/model/architectures/architecture.h"
+#include "attend/model/config/rank_spec.h"
 #include "attend/model/decoder.h"
 #include "attend/model/loadable_model.h"
 
@@ -7,7 +8,8 @@ namespace attend {
 std::unique_ptr<LoadableModel> make_model(const ModelSpec& spec, const ModelPlacement& placement,
                                           bool own_head) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-  return std::make_unique<DecoderModel>(spec, architecture.names, placement, own_head);
+  return std::make_unique<DecoderModel>(rank_spec(spec, placement.num_ranks), architecture.names, placement,
+                                        own_head);
 }
 
 }  // namespace attend

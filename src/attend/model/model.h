@@ -114,7 +114,8 @@ class Model {
 
 enum class LoadFormat : uint8_t { kAuto, kDummy };  // kDummy: random weights of the config's shapes
 
-// Bytes that prepare() allocates for such a model. A double, since the sum may overflow a size_t.
+// Bytes that prepare() allocates for such a model, on one rank. A double, since the sum may overflow a
+// size_t.
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement);
 
 // Loads the weights of a Hugging Face model directory; `spec` is its config.json. For an unsupported

@@ -61,10 +61,34 @@ bool has_own_head(const ModelSpec& spec, const CheckpointTensors* files, const s
   return !spec.draft->shares_vocab && (in_files || spec.draft->head_size > 0);
 }
 
+// Reduces the slots of the whole model to those of one rank, and fills them with the places of the rank's
+// model. A slot that is as large in the rank's model is not divided.
+void fit_rank(std::vector<WeightSlot>& slots, const ModelPlacement& placement, LoadableModel& model) {
+  const int num_ranks = placement.num_ranks;
+  if (num_ranks == 1) {
+    for (WeightSlot& slot : slots) slot = shard(std::move(slot), 0, 1);
+    return;
+  }
+  std::vector<WeightSlot> own = model.weight_slots();
+  ensure(own.size() == slots.size(), "a rank has ", own.size(), " of ", slots.size(), " weights");
+  bool divides_sum = false;  // the previous weight is divided by in_features
+  for (size_t i = 0; i < slots.size(); ++i) {
+    WeightSlot& slot = slots[i];
+    if (own[i].rows() == slot.rows() && own[i].columns == slot.columns) slot.shard = ShardAxis::kNone;
+    slot = shard(std::move(slot), placement.rank, num_ranks);
+    ensure(own[i].rows() == slot.rows() && own[i].columns == slot.columns, slot.parts.front().name, ": ",
+           slot.rows(), " rows, ", slot.columns, " columns on rank ", placement.rank, " of ", num_ranks,
+           ", whose model has ", own[i].rows(), " and ", own[i].columns);
+    slot.place = std::move(own[i].place);
+    if (slot.of_sum && divides_sum && placement.rank > 0) slot.place = [](std::span<const Weight>) {};
+    divides_sum = slot.shard == ShardAxis::kInFeatures;
+  }
+}
+
 }  // namespace
 
 NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placement,
-                            const CheckpointTensors* files, int rank, int num_ranks) {
+                            const CheckpointTensors* files) {
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   const WeightPrefixes prefixes =
       files != nullptr ? find_prefixes(architecture.names, architecture.prefixes, *files) : WeightPrefixes();
@@ -73,12 +97,16 @@ NamedSlots make_named_slots(const ModelSpec& spec, const ModelPlacement& placeme
   if (opened.draft && !opened.draft->shares_vocab && files != nullptr)
     opened.draft->own_embedding =
         has_weight(*files, stored_name(std::string(architecture.names.embedding) + ".weight", prefixes));
-  NamedSlots named{.model = make_model(opened, placement, has_own_head(spec, files, head)),
-                   .slots = {},
-                   .prefixes = prefixes};
-  named.slots = named.model->weight_slots();
+  const bool own_head = has_own_head(spec, files, head);
+  NamedSlots named{.model = make_model(opened, placement, own_head), .slots = {}, .prefixes = prefixes};
+  // Slots of the whole model, since their parts have the shapes of the files.
+  if (placement.num_ranks > 1)
+    named.slots =
+        make_model(opened, {.device = placement.device, .dtype = placement.dtype}, own_head)->weight_slots();
+  else
+    named.slots = named.model->weight_slots();
   if (files != nullptr) name_parts(named.slots, prefixes, *files, placement.device);
-  for (WeightSlot& slot : named.slots) slot = shard(std::move(slot), rank, num_ranks);
+  fit_rank(named.slots, placement, *named.model);
   if (files != nullptr) find_quantized_tensors(named.slots, spec.quantization, *files);
   return named;
 }

@@ -7,14 +7,17 @@
 
 namespace attend {
 
-WeightInventory::WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint)
+WeightInventory::WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint,
+                                 const ModelPlacement& placement)
     : checkpoint_(checkpoint), quantization_(spec.quantization), dtype_(spec.dtype) {
   std::shared_ptr<const CheckpointTensors> files;
   // The files of a draft may have a table and a head.
   const bool reads_names = is_quantized() || spec.draft.has_value();
   if (reads_names && checkpoint != nullptr && checkpoint->has_tensors()) files = checkpoint->open_tensors();
   has_files_ = files != nullptr;
-  named_ = make_named_slots(spec, {}, files.get());
+  named_ = make_named_slots(spec, {.rank = placement.rank, .num_ranks = placement.num_ranks}, files.get());
+  // Shards may split a packed word or a group.
+  if (has_files_ && placement.num_ranks > 1) check_weights(named_.slots, quantization_, *files);
   if (checkpoint == nullptr) quantize_dummy_tensors(named_.slots, quantization_);
   if (is_quantized() && (checkpoint == nullptr || has_files_))
     formats_ = stored_formats(named_.slots, quantization_, files.get(), dtype_);

@@ -11,9 +11,11 @@ namespace attend {
 class WeightInventory {
  public:
   // Counts the weights of `checkpoint`, which must outlive this object; nullptr: dummy weights. If the config
-  // has quantized weights, opens the tensors to determine which weights are quantized. Throws as
-  // open_tensors() and quantize_dummy_tensors() do.
-  explicit WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint = nullptr);
+  // has quantized weights, opens the tensors to determine which weights are quantized, and on several ranks
+  // checks them. Throws as open_tensors(), quantize_dummy_tensors() and check_weights() do. `placement`:
+  // rank.
+  explicit WeightInventory(const ModelSpec& spec, const Checkpoint* checkpoint = nullptr,
+                           const ModelPlacement& placement = {});
 
   // Upper bound of the bytes on a GPU, with weights that are not quantized as `dtype`. Throws
   // Error(kNotFound) if weights are quantized and files are missing.

@@ -25,9 +25,14 @@ void gate(const NormGatedLinearArgs& args, Stream& stream) {
 
 }  // namespace
 
+bool is_partial(const Weight& weight, const OpContext& context) {
+  return context.ranks != nullptr && weight.shard == ShardAxis::kInFeatures;
+}
+
 void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,
                     const OpContext& context) {
   constexpr size_t kMaxProducts = 4;
+  const bool is_sum = !linear.empty() && is_partial(linear.front().weight, context);
   int64_t first = 0;
   while (!linear.empty()) {
     LinearArgs products[kMaxProducts];
@@ -46,6 +51,7 @@ void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& o
     kernels::linear(std::span<const LinearArgs>(products, count), context.stream);
     linear = linear.subspan(count);
   }
+  if (is_sum) context.ranks->all_reduce(out, context.stream);
 }
 
 void linear(const TensorView& x, const Linear& linear, const TensorView& out, const OpContext& context) {

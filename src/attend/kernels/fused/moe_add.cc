@@ -180,6 +180,8 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
     experts.out = ResidualAccess::leave_addend(residual);
   }
   moe_experts(experts, context.stream);
+  if (is_partial(args.experts.down.front().weight, context))
+    context.ranks->all_reduce(experts.out, context.stream);
   if (projects) linear_add(args.latents.rows, args.latents.out, residual, context);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);
 }

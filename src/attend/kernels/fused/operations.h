@@ -9,6 +9,7 @@
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 #include "attend/kernels/norm_rope/rope.h"
+#include "attend/tensor/communicator.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/weight.h"
 
@@ -38,6 +39,9 @@ struct OpContext {
   View<std::byte> workspace = {};  // linear_workspace_bytes() bytes on the stream's device, or empty
   bool batch_invariant = false;    // as in LinearArgs
   bool rounds_x = false;           // as in LinearArgs
+  // Other ranks of the model. Products with a weight that ranks divide by in_features are all-reduced, before
+  // norms of the product. null: one rank.
+  Communicator* ranks = nullptr;
 };
 
 // Linear layer with a weight in one or several parts, with their out_features concatenated. Weights that are
@@ -144,8 +148,7 @@ void norm_activated_linear(Residual& residual, const NormActivatedLinearArgs& ar
 // out = W x + b, for activations that are not the residual stream.
 void linear(const TensorView& x, const Linear& linear, const TensorView& out, const OpContext& context);
 
-// residual += post_norm(W x + b), if there is a post_norm. If ranks divide W by in_features, the product is
-// all-reduced here; W is whole today.
+// residual += post_norm(W x + b), if there is a post_norm.
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 

@@ -40,8 +40,15 @@ void embed(const EmbedArgs& args, const OpContext& context) {
 }
 
 void head(Residual& residual, const HeadArgs& args, const OpContext& context) {
-  norm_linear(residual, {.norm = args.norm, .linear = {&args.linear, 1}, .out = args.out, .rows = args.rows},
+  const bool divided = context.ranks != nullptr && !args.bounds.empty();
+  TensorView own = args.out;
+  if (divided) {
+    const auto rank = static_cast<size_t>(context.ranks->rank());
+    own = args.out.slice(1, args.bounds[rank], args.bounds[rank + 1]);
+  }
+  norm_linear(residual, {.norm = args.norm, .linear = {&args.linear, 1}, .out = own, .rows = args.rows},
               context);
+  if (divided) context.ranks->all_gather(args.out, {.axis = 1, .bounds = args.bounds}, context.stream);
   if (args.logit_cap > 0.0f) soft_cap(args.out, args.logit_cap, context.stream);
 }
 

@@ -12,20 +12,21 @@ struct EmbedArgs {
   float scale = 1.0f;
   TensorView out;  // [num_tokens, hidden_size]: Residual::sum() of a new step
 };
-// out = scale * table[ids]. Throws as embedding() does. A table that several ranks divide would be
-// all-reduced here; today the table is whole.
+// out = scale * table[ids]. Throws as embedding() does. Each rank has the whole table.
 void embed(const EmbedArgs& args, const OpContext& context);
 
 struct HeadArgs {
   Norm norm;
-  Linear linear;  // [vocab_size, hidden_size]
+  Linear linear;  // [vocab_size, hidden_size]; of several ranks: the rank's rows
   // [num_rows] tokens, increasing; empty, or one per token: all tokens
   View<const int32_t> rows = {};
   float logit_cap = 0.0f;  // 0: none
-  TensorView out;          // f32 [num_rows, vocab_size]
+  // Several ranks: rows of the head that each rank has (RankRanges::bounds). Empty: each rank has all.
+  View<const int64_t> bounds = {};
+  TensorView out;  // f32 [num_rows, vocab_size]
 };
 // out = W norm(residual) + b of these tokens, then cap * tanh(out / cap). Throws as norm_linear() and
-// soft_cap() do. Logits of a vocabulary that several ranks divide would be gathered here; today W is whole.
+// soft_cap() do. Each rank computes the logits of its rows and gathers the others.
 void head(Residual& residual, const HeadArgs& args, const OpContext& context);
 
 }  // namespace attend::kernels

@@ -1,6 +1,7 @@
 // ModelPlacement: the device of a model, and options of its computation.
 #pragma once
 
+#include "attend/tensor/communicator.h"
 #include "attend/tensor/device.h"
 #include "attend/tensor/dtype.h"
 
@@ -18,6 +19,10 @@ struct ModelPlacement {
   // Dense layers may round their inputs: on the CPU to bfloat16 or int8, on a GPU to fp8
   // (kernels::LinearArgs::rounds_x).
   bool rounds_x = false;
+  // One of several ranks that divide the model (rank_spec()), and its communicator with the others. Required
+  // for forward() with more than one rank. It must outlive the model.
+  int rank = 0, num_ranks = 1;
+  Communicator* ranks = nullptr;
 };
 
 }  // namespace attend

@@ -56,7 +56,14 @@ std::vector<SlotWriter::Part> AttentionModule::qkv_parts() const {
   std::vector<SlotWriter::Part> parts;
   const auto add = [&](int64_t first, int64_t rows, int64_t unit, bool is_replicated) {
     for (int i = 0; i < spec_.num_kv_heads; ++i)
-      parts.push_back({names_.qkv_proj, rows, unit, is_replicated, i * stride + first, tensor_rows});
+      parts.push_back({.name = names_.qkv_proj,
+                       .out_features = rows,
+                       .unit = unit,
+                       .is_replicated = is_replicated,
+                       .first_row = i * stride + first,
+                       .tensor_rows = tensor_rows,
+                       .set_idx = i,
+                       .set_size = spec_.num_kv_heads});
   };
   add(0, group, q_width(), /*is_replicated=*/false);
   add(group, head, head, /*is_replicated=*/true);

@@ -17,10 +17,10 @@ struct LoadedPart {
   std::vector<Tensor> tensors;
 };
 
-// Checks names, shapes and dtypes of the part's tensors without reading elements. Returns the number of bytes
-// that fetch_part() fetches. Throws Error(kNotFound) for a missing tensor, Error(kCorruptFile) with tensor,
-// shape and expected shape, and Error(kUnsupported) for an unsupported dtype or a rank's part that splits a
-// packed word or a group.
+// Checks names, shapes and dtypes of the part's tensors without reading elements, except group indices of a
+// rank's part. Returns the number of bytes that fetch_part() fetches. Throws Error(kNotFound) for a missing
+// tensor, Error(kCorruptFile) with tensor, shape and expected shape, and Error(kUnsupported) for an
+// unsupported dtype or a rank's part that splits a packed word or a group.
 uint64_t check_part(const WeightSlot& slot, const WeightPart& part, const Quantization& quantization,
                     const CheckpointTensors& files);
 

@@ -29,7 +29,9 @@ WeightPart slot_part(std::string name, const SlotWriter::Part& part) {
           .first_row = part.first_row,
           .tensor_rows = part.tensor_rows,
           .unit_rows = part.unit,
-          .is_replicated = part.is_replicated};
+          .is_replicated = part.is_replicated,
+          .set_idx = part.set_idx,
+          .set_size = part.set_size};
 }
 
 // Sets tensor_rows and first_row of consecutive parts that are rows of a common tensor.
@@ -65,7 +67,36 @@ std::pair<int64_t, int64_t> rank_range(int64_t size, int64_t unit, bool is_repli
        is_replicated ? " or divides it" : "");
 }
 
+// Rank of several that divide a part; num_ranks is 0: the rank does not have the part.
+struct PartRank {
+  int rank, num_ranks;
+};
+
+PartRank part_rank(const WeightPart& part, int rank, int num_ranks) {
+  const int size = part.set_size;
+  if (size == 0) return {rank, num_ranks};
+  if (size % num_ranks == 0) {
+    const int own = size / num_ranks;
+    return part.set_idx / own == rank ? PartRank{0, 1} : PartRank{0, 0};
+  }
+  if (num_ranks % size != 0)
+    fail(ErrorCode::kUnsupported, part.name, ": ", size, " groups of heads on ", num_ranks,
+         " ranks: expected a multiple or a divisor of the number of ranks");
+  const int num_copies = num_ranks / size;
+  if (rank / num_copies != part.set_idx) return {0, 0};
+  return part.is_replicated ? PartRank{0, 1} : PartRank{rank % num_copies, num_copies};
+}
+
 }  // namespace
+
+std::vector<int64_t> balanced_bounds(int64_t size, int num_ranks) {
+  constexpr int64_t kUnit = 64;
+  const int64_t unit = size >= kUnit * num_ranks ? kUnit : 1, num_units = size / unit;
+  std::vector<int64_t> bounds;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) bounds.push_back(rank * num_units / num_ranks * unit);
+  bounds.push_back(size);
+  return bounds;
+}
 
 WeightSlot shard(WeightSlot slot, int rank, int num_ranks) {
   require(num_ranks >= 1 && rank >= 0 && rank < num_ranks, "rank ", rank, " of ", num_ranks);
@@ -78,9 +109,16 @@ WeightSlot shard(WeightSlot slot, int rank, int num_ranks) {
   std::vector<WeightPart> parts;
   for (WeightPart& part : slot.parts) {
     if (part.tensor_rows == 0) part.tensor_rows = part.rows;
-    if (slot.shard == ShardAxis::kOutFeatures) {
-      const auto [begin, end] =
-          rank_range(part.rows, part.unit_rows, part.is_replicated, rank, num_ranks, part.name, "rows");
+    if (slot.shard == ShardAxis::kOutFeatures && slot.balanced) {
+      const std::vector<int64_t> bounds = balanced_bounds(part.rows, num_ranks);
+      const int64_t begin = bounds[static_cast<size_t>(rank)];
+      part.rows = bounds[static_cast<size_t>(rank) + 1] - begin;
+      part.first_row += begin;
+    } else if (slot.shard == ShardAxis::kOutFeatures) {
+      const PartRank own = part_rank(part, rank, num_ranks);
+      if (own.num_ranks == 0) continue;
+      const auto [begin, end] = rank_range(part.rows, part.unit_rows, part.is_replicated, own.rank,
+                                           own.num_ranks, part.name, "rows");
       part.rows = end - begin;
       part.first_row += begin;
     }
@@ -125,10 +163,13 @@ void SlotWriter::head_norms(std::string_view name, int num_heads, int64_t head_d
     for (int head = 0; head < num_heads; ++head)
       slot.parts.push_back({.name = std::string(full).replace(star, 1, std::to_string(head)),
                             .rows = head_dim,
-                            .unit_rows = head_dim});
+                            .unit_rows = head_dim,
+                            .is_replicated = true,
+                            .set_idx = head,
+                            .set_size = num_heads});
   } else {
     slot.columns = head_dim;
-    slot.parts.push_back({.name = full, .rows = num_heads});
+    slot.parts.push_back({.name = full, .rows = num_heads, .is_replicated = true});
   }
   slots_.push_back(std::move(slot));
 }
@@ -183,6 +224,8 @@ void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& 
 void SlotWriter::bias(std::string_view name, int64_t size, TensorView& into) {
   slots_.push_back({.parts = {{tensor_name(name, ".bias"), size}},
                     .use = WeightUse::kBias,
+                    .shard = ShardAxis::kOutFeatures,
+                    .balanced = true,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
@@ -200,6 +243,8 @@ void SlotWriter::matrix(std::string_view name, int64_t rows, int64_t columns, We
   slots_.push_back({.parts = {{tensor_name(name, ".weight"), rows}},
                     .columns = columns,
                     .use = use,
+                    .shard = use == WeightUse::kHead ? ShardAxis::kOutFeatures : ShardAxis::kNone,
+                    .balanced = use == WeightUse::kHead,
                     .place = [&into](std::span<const Weight> weights) { into = weights[0]; }});
 }
 
@@ -214,6 +259,7 @@ void SlotWriter::linear(const std::vector<Part>& parts, Inputs inputs, bool bias
                     .dequantize_on_load = dequantize_on_load};
   WeightSlot biases{.use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone,
+                    .of_sum = shard == ShardAxis::kInFeatures,
                     .joins_parts = weight.joins_parts};
   for (const Part& part : parts) {
     weight.parts.push_back(slot_part(tensor_name(part.name, ".weight"), part));
@@ -277,6 +323,7 @@ void SlotWriter::fused_experts(const Experts& experts, std::initializer_list<Par
                     .parts_per_expert = parts_per_expert(experts, expert_parts, ".bias"),
                     .use = WeightUse::kBias,
                     .shard = shard == ShardAxis::kOutFeatures ? shard : ShardAxis::kNone,
+                    .of_sum = shard == ShardAxis::kInFeatures,
                     .layout = StoredLayout::kExpertRows,
                     .num_experts = experts.num_experts,
                     .experts_per_token = experts.per_token,

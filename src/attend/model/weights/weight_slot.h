@@ -36,6 +36,10 @@ struct WeightPart {
   int64_t unit_rows = 1;
   // If there are fewer units than ranks, several ranks have the same unit: heads of K and V.
   bool is_replicated = false;
+  // Ranks divide the parts of one name instead of each part's rows: this is part `set_idx` of `set_size`.
+  // With fewer parts than ranks, several ranks have the same part, and divide its rows unless it is
+  // replicated. 0: they do not.
+  int set_idx = 0, set_size = 0;
   // Stored format, and names of the tensors of a quantized part (quantized_tensor.h).
   WeightStorage storage = WeightStorage::kPlain;
   std::vector<std::string> tensors = {};
@@ -72,6 +76,11 @@ struct WeightSlot {
   int64_t unit_columns = 1;  // columns that stay on one rank
   WeightUse use = WeightUse::kLinear;
   ShardAxis shard = ShardAxis::kNone;  // axis that ranks divide; applied by shard()
+  // kOutFeatures: ranks divide the rows by balanced_bounds(), whatever their number.
+  bool balanced = false;
+  // Bias that is added to the sum of all ranks, so that only rank 0 has it if ranks divide the slot before
+  // this one.
+  bool of_sum = false;
   // Norm with weights around 0 that multiplies by 1 + weight. Loaded as this sum in float32: in bfloat16 the
   // sum would round small weights away.
   bool zero_centered = false;
@@ -106,6 +115,10 @@ struct WeightSlot {
   std::vector<int64_t> shape_with_rows(int64_t num_rows) const;
 };
 
+// Returns num_ranks + 1 bounds of ranges of about the same size: multiples of 64, if there are enough for all
+// ranks.
+std::vector<int64_t> balanced_bounds(int64_t size, int num_ranks);
+
 // Returns the slot as rank `rank` of `num_ranks` loads it: its rows of each part, its columns, or all of it,
 // depending on slot.shard. Parts with consecutive rows of a tensor are merged, so a single rank has one part
 // per tensor. If units cannot be divided evenly, throws Error(kUnsupported) with the tensor.
@@ -133,6 +146,7 @@ class SlotWriter {
     int64_t unit = 1;  // same as WeightPart::unit_rows
     bool is_replicated = false;
     int64_t first_row = 0, tensor_rows = 0;  // same as in WeightPart
+    int set_idx = 0, set_size = 0;           // same as in WeightPart
   };
   struct Inputs {
     Inputs(int64_t num_features, int64_t rank_unit = 1)  // NOLINT: implicit from a number of features
@@ -157,13 +171,13 @@ class SlotWriter {
   // "<prefix><name>": a bias that is loaded in float32.
   void vector_in_f32(std::string_view name, int64_t size, TensorView& into,
                      ShardAxis shard = ShardAxis::kNone, StoredLayout layout = StoredLayout::kRows);
-  // "<prefix><name>.bias": bias of a matrix().
+  // "<prefix><name>.bias": bias of a matrix() for kHead.
   void bias(std::string_view name, int64_t size, TensorView& into);
   // Convolution of patches that do not overlap, as a linear layer of their pixels: "<prefix><name>.weight" is
   // [out_features, patch_axes] and, with a bias, ".bias".
   void patches(std::string_view name, int64_t out_features, std::vector<int64_t> patch_axes, bool bias,
                std::vector<Linear>& into);
-  // Matrix [rows, columns] for kTable or kHead.
+  // Matrix [rows, columns] for kTable or kHead. Ranks divide the rows of a head.
   void matrix(std::string_view name, int64_t rows, int64_t columns, WeightUse use, Weight& into);
   // Fills `into` with one Linear, or one per part.
   void linear(const std::vector<Part>& parts, Inputs inputs, bool bias, ShardAxis shard,

@@ -52,6 +52,7 @@ class Int4TensorReader : public PartReader {
     require_tensor(".weight_scale", kScaleTypes);
     if (find(".weight_zero_point") != nullptr) require_tensor(".weight_zero_point", {DType::kI32});
     if (find(".weight_g_idx") != nullptr) require_tensor(".weight_g_idx", {DType::kI32});
+    if (!range_.ins.is_whole()) stored_order(".weight_g_idx");
     check_declared_shape();
   }
   LoadedPart read_packed() const {
@@ -83,6 +84,7 @@ class Int4TensorReader : public PartReader {
     require_tensor(".qzeros", {DType::kI32});
     require_tensor(".scales", kScaleTypes);
     if (find(".g_idx") != nullptr) require_tensor(".g_idx", {DType::kI32});
+    if (!range_.ins.is_whole()) stored_order(".g_idx");
   }
   LoadedPart read_words() const {
     const bool awq = part_.storage == WeightStorage::kAwq;
@@ -124,14 +126,20 @@ class Int4TensorReader : public PartReader {
     result.tensors.push_back(zeros);
     result.weight.zeros = zeros;
   }
-  void set_order(std::string_view ending, LoadedPart& result) const {
-    if (find(ending) == nullptr) return;
-    const std::vector<int32_t> order =
+  // Returns the order of inputs by group; empty: they are in order. Throws if a rank has some of reordered
+  // inputs.
+  std::vector<int32_t> stored_order(std::string_view ending) const {
+    if (find(ending) == nullptr) return {};
+    std::vector<int32_t> order =
         order_by_group(tensor(ending).span<const int32_t>(), stored_group(), where(ending));
-    if (order.empty()) return;
-    if (!range_.ins.is_whole())
+    if (!order.empty() && !range_.ins.is_whole())
       fail(ErrorCode::kUnsupported, where(ending), ": inputs are reordered by group, and a rank has inputs ",
            range_.ins.begin, " to ", range_.ins.end, ": expected inputs in order");
+    return order;
+  }
+  void set_order(std::string_view ending, LoadedPart& result) const {
+    const std::vector<int32_t> order = stored_order(ending);
+    if (order.empty()) return;
     result.tensors.push_back(Tensor::from<int32_t>(order, {num_ins_}));
     result.weight.input_order = result.tensors.back();
   }
