@@ -39,6 +39,7 @@ _ALIASES = {
     "block_size": "page_size",
     "enforce_eager": "disable_cuda_graph",
     "seed": "random_seed",
+    "tensor_parallel_size": "tp_size",
 }
 
 _open_engines: weakref.WeakSet[Engine] = weakref.WeakSet()
@@ -77,9 +78,6 @@ def _read_options(options):
     given.update(_to_speculation(given.pop("speculative_config", None)))
     if "speculative_draft_model_path" in given:
         given["speculative_draft_model_path"] = find_model(os.fspath(given["speculative_draft_model_path"]))
-    for name in ("tensor_parallel_size", "tp_size"):
-        if given.pop(name, 1) != 1:
-            raise rejection("unsupported", f"{name} {options[name]!r}: expected 1; an engine runs on one device")
     return given
 
 

@@ -22,10 +22,10 @@ TEST(ForeignFlags, AcceptsHarmlessFlagsWithOneLogLineEach) {
   for (const auto& [flags, line] :
        {std::pair{"--trust-remote-code",
                   "info: --trust-remote-code: no effect; attend never runs code of a model\n"},
-        {"--tensor-parallel-size 1",
-         "info: --tensor-parallel-size: no effect; a model runs on a single device"},
-        {"--tp-size=1", "info: --tp-size: no effect;"},
-        {"-tp 1", "info: -tp: no effect;"},
+        {"--pipeline-parallel-size 1",
+         "info: --pipeline-parallel-size: no effect; ranks divide a model by --tp-size only"},
+        {"--ep-size=1", "info: --ep-size: no effect;"},
+        {"-pp 1", "info: -pp: no effect;"},
         {"--enable-metrics", "info: --enable-metrics: no effect; /metrics is always served"},
         {"--disable-log-requests", "info: --disable-log-requests: no effect;"},
         {"--swap-space 4", "info: --swap-space: no effect; a preempted request is computed again"},
@@ -48,12 +48,11 @@ TEST(ForeignFlags, AcceptsHarmlessFlagsWithOneLogLineEach) {
 
 TEST(ForeignFlags, RefusesValuesThatWouldHaveAnEffect) {
   for (const auto& [flags, message] :
-       {std::pair{"--tp-size 2",
-                  "--tp-size 2: expected 1: a model runs on a single device: --device cpu or cuda:N"},
-        {"--tensor-parallel-size=8", "--tensor-parallel-size 8: expected 1"},
-        {"--tensor_parallel_size 8", "--tensor-parallel-size 8: expected 1"},
-        {"--tp-size", "--tp-size: expected a value"},
-        {"--tp-size --json", "--tp-size: expected a value, but --json is a flag"},
+       {std::pair{"--ep-size 2", "--ep-size 2: expected 1: ranks divide a model by --tp-size only"},
+        {"--pipeline-parallel-size=8", "--pipeline-parallel-size 8: expected 1"},
+        {"--pipeline_parallel_size 8", "--pipeline-parallel-size 8: expected 1"},
+        {"--ep-size", "--ep-size: expected a value"},
+        {"--ep-size --json", "--ep-size: expected a value, but --json is a flag"},
         {"--trust-remote-code=false", "--trust-remote-code=false: expected no value"},
         {"--tokenizer-mode slow",
          "--tokenizer-mode slow: expected auto: the tokenizer is read from tokenizer.json"},

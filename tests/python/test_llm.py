@@ -284,7 +284,7 @@ def test_options_of_gpus_are_ignored_on_a_cpu_with_a_warning():
         (dict(disable_radix_cache=1), "disable_radix_cache 1: expected True or False"),
         (dict(device="tpu"), "device: 'tpu': expected auto, cpu, cuda or cuda:N"),
         (dict(dtype="int3"), "dtype: .*int3"),
-        (dict(tensor_parallel_size=2), "tensor_parallel_size 2: expected 1"),
+        (dict(device="cpu", tensor_parallel_size=3), "tp_size 3: LlamaForCausalLM has 8 query heads"),
         (dict(max_model_len=5, context_length=5), "max_model_len and context_length: both are the same"),
         (dict(device="cpu", attention_backend="fastest"), "fastest"),
     ],

@@ -138,6 +138,7 @@ constexpr Field<C> kConfigFields[] = {
     {"load_format", kText,
      [](nb::handle value, C& to) { return read_name(value, parse_load_format, to.load_format); }},
     {"device", kText, [](nb::handle value, C& to) { return read_name(value, parse_device, to.device); }},
+    {"tp_size", kWhole, read_member<C, &C::tp_size>},
     {"dtype", kText, [](nb::handle value, C& to) { return read_dtype(value, to.dtype); }},
     {"kv_cache_dtype", kText,
      [](nb::handle value, C& to) { return read_cache_dtype(value, to.kv_cache_dtype); }},

@@ -279,9 +279,15 @@ void print_executor(const ExecutorInfo& info, std::string_view role, bool determ
 }  // namespace
 
 void print_start(const EngineInfo& info) {
-  for (const ExecutorInfo& executor : info.executors)
-    print_executor(executor, &executor == &info.target() ? "" : "draft model: ", info.deterministic);
   const ExecutorInfo& target = info.target();
+  for (const ExecutorInfo& executor : info.executors)
+    if (executor.rank == 0)
+      print_executor(executor, &executor == &info.target() ? "" : "draft model: ", info.deterministic);
+  if (target.num_ranks > 1)
+    log_info(
+        fmt::format("tensor parallel: {} ranks, {:.1f} MB of weights and {:.1f} MB of the KV pool in total",
+                    target.num_ranks, static_cast<double>(info.weight_bytes()) / 1e6,
+                    static_cast<double>(info.pool_bytes()) / 1e6));
   if (info.deterministic) log_info("deterministic inference: a token's bits depend on its own request only");
   log_info(fmt::format("KV pool: {} tokens in {} of {}, {}, {:.1f} MB; context {}, up to {} per step",
                        info.pool_slots, counted(info.pool_slots / info.page_size, "page"), info.page_size,

@@ -442,6 +442,7 @@ std::string AsyncEngine::stop_trace() { return impl_->engine->trace().stop(); }
 const EngineInfo& AsyncEngine::info() const { return impl_->engine->info(); }
 const ModelSpec& AsyncEngine::model_spec() const { return impl_->engine->model_spec(); }
 const Tokenizer* AsyncEngine::tokenizer() const { return impl_->engine->tokenizer(); }
+std::string AsyncEngine::failure() const { return impl_->engine->failure(); }
 void AsyncEngine::check_weights() const { impl_->engine->check_weights(); }
 
 }  // namespace attend

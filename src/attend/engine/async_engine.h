@@ -80,6 +80,8 @@ class AsyncEngine {
   const ModelSpec& model_spec() const;
   // Null if the model directory has no tokenizer.json. Thread-safe.
   const Tokenizer* tokenizer() const;
+  // As Engine::failure.
+  std::string failure() const;
   // As Engine::check_weights.
   void check_weights() const;
 

@@ -47,7 +47,7 @@ void cut_to_mask(Request& request) {
 }
 
 // `draft`: executor of the draft model and its cache group, or null.
-std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int vocab_size, ModelExecutor* draft,
+std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int vocab_size, Executor* draft,
                                       DraftGroup* group) {
   if (!options.algorithm) return nullptr;
   switch (*options.algorithm) {
@@ -65,16 +65,23 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int voc
   return nullptr;
 }
 
-// Creates one executor per config, on the same tables. Those of windows and states are the first one's, the
-// target's. `weights`: prefetcher of its checkpoint.
-std::unique_ptr<Executors> make_executors(std::vector<ExecutorConfig> configs, const CacheTables& tables,
+// Creates one executor per config, on the same tables. Those of windows and states are the target's.
+// `weights`: prefetcher of the first one's checkpoint.
+std::unique_ptr<Executors> make_executors(const EngineConfig& config, std::vector<ExecutorConfig> configs,
+                                          const CacheTables& tables,
                                           std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace) {
+  std::unique_ptr<RankTeam> ranks;
+  if (config.tp_size > 1) ranks = std::make_unique<RankTeam>(config.tp_size, config.watchdog_timeout);
   std::vector<std::unique_ptr<ModelExecutor>> executors;
-  for (ExecutorConfig& config : configs)
+  for (ExecutorConfig& executor : configs) {
+    const bool of_target = std::ssize(executors) < config.tp_size;
+    const int rank = executor.placement.rank;
+    if (ranks) executor.placement.ranks = &ranks->communicator(rank);
     executors.push_back(std::make_unique<ModelExecutor>(
-        std::move(config), executors.empty() ? tables : CacheTables{.rows = tables.rows},
-        std::exchange(weights, nullptr), trace));
-  return std::make_unique<Executors>(std::move(executors));
+        std::move(executor), of_target ? tables : CacheTables{.rows = tables.rows},
+        std::exchange(weights, nullptr), rank == 0 ? trace : nullptr));
+  }
+  return std::make_unique<Executors>(std::move(executors), std::move(ranks));
 }
 
 // Distance of the positions at which the state of an answer is saved, at least.
@@ -122,7 +129,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
     state_slots_ = std::make_unique<StateSlots>(rows_->num_rows(), info_.num_state_snapshots,
                                                 info_.limits.max_draft_reqs);
   executors_ =
-      make_executors(std::move(resolved.executors),
+      make_executors(config, std::move(resolved.executors),
                      {.rows = *rows_, .window_slots = window_slots_.get(), .state_slots = state_slots_.get()},
                      std::move(weights), trace_.get());
   executors_->complete(info_.executors);
@@ -140,7 +147,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
                          .interval = std::max(info_.page_size, info_.state_snapshot_interval),
                          .answer_interval = round_up(kAnswerInterval, info_.page_size)}});
   DraftGroup* draft_group = nullptr;
-  ModelExecutor* const draft = executors_->draft();
+  Executor* const draft = executors_->draft();
   const bool has_head = draft != nullptr && draft->spec().draft;
   if (draft != nullptr) {
     if (!has_head)
@@ -171,6 +178,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
 }
 
 Engine::~Engine() = default;
+
+std::string Engine::failure() const { return executors_->failure(); }
 
 void Engine::add_tokenizer_eos() {
   const std::optional<int32_t> id = tokenizer_ ? tokenizer_->eos_id() : std::nullopt;

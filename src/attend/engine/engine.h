@@ -149,6 +149,10 @@ class Engine {
   // and debug builds call it.
   void check_memory() const;
 
+  // Reason for which all further steps fail, after the failure of a rank (EngineConfig::tp_size); empty:
+  // there is none. Thread-safe.
+  std::string failure() const;
+
   // As Model::check_weights. Called after requests have finished: a checkpoint file that is overwritten in
   // place changes the weights that requests use.
   void check_weights() const;

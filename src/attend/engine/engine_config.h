@@ -1,6 +1,7 @@
 // Configuration of an engine. Names follow SGLang's server arguments.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -29,6 +30,12 @@ struct EngineConfig {
   std::optional<ModelSpec> model;
   LoadFormat load_format = LoadFormat::kAuto;
   Device device;
+  // Ranks that divide the model (tensor parallelism): on CPUs threads of this process that share its cores,
+  // on GPUs the devices from `device` on.
+  int tp_size = 1;
+  // Longest time that a rank waits for another one. After that, or if a rank fails, requests end with an
+  // error, and the engine computes no further steps.
+  std::chrono::milliseconds watchdog_timeout = std::chrono::minutes(5);
   BackendOptions backend_options;  // attention backends and page size
   // Table of available attention backends, which outlives the engine: attend's table, or one with additional
   // rows, which backend_options may name. Empty: attend's table.

@@ -25,6 +25,8 @@ class Executor {
   virtual Stream& stream() = 0;
   virtual const BatchLimits& limits() const = 0;
   virtual const ModelSpec& spec() const = 0;
+  // Drafts: Model::head_tokens().
+  virtual View<const int32_t> head_tokens() const { return {}; }
 
   Device device() { return stream().device; }
   bool on_gpu() { return device().type == DeviceType::kCuda; }

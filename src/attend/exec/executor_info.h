@@ -19,6 +19,7 @@ namespace attend {
 struct ExecutorInfo {
   std::string model;  // architecture
   Device device;
+  int rank = 0, num_ranks = 1;
   Hardware hardware;
   Resolution resolution;
   DType dtype = DType::kF32;  // of activations

@@ -14,12 +14,26 @@ int num_layers_of_first(const std::vector<std::unique_ptr<ModelExecutor>>& execu
 
 }  // namespace
 
-Executors::Executors(std::vector<std::unique_ptr<ModelExecutor>> executors)
-    : executors_(std::move(executors)), saturation_monitor_(num_layers_of_first(executors_)) {}
+Executors::Executors(std::vector<std::unique_ptr<ModelExecutor>> executors, std::unique_ptr<RankTeam> ranks)
+    : ranks_(std::move(ranks)),
+      executors_(std::move(executors)),
+      saturation_monitor_(num_layers_of_first(executors_)) {
+  ensure(executors_.size() % num_ranks() == 0, executors_.size(), " executors on ", num_ranks(), " ranks");
+  if (!ranks_) return;
+  for (size_t first = 0; first < executors_.size(); first += num_ranks())
+    ranked_.push_back(
+        std::make_unique<RankedExecutor>(std::span(executors_).subspan(first, num_ranks()), *ranks_));
+}
+
+Executor* Executors::all_ranks(size_t model) {
+  if (model * num_ranks() >= executors_.size()) return nullptr;
+  if (!ranked_.empty()) return ranked_[model].get();
+  return executors_[model].get();
+}
 
 void Executors::load(const LoadProgress& progress) {
-  for (const auto& executor : executors_)
-    executor->load(progress, executor == executors_.front() ? nullptr : &executors_.front()->model());
+  for (size_t i = 0; i < executors_.size(); ++i)
+    executors_[i]->load(progress, i < num_ranks() ? nullptr : &executors_[i % num_ranks()]->model());
 }
 
 void Executors::record_graphs(const GraphProgress& progress) {

@@ -9,6 +9,8 @@
 #include "attend/exec/executor.h"
 #include "attend/exec/executor_info.h"
 #include "attend/exec/model_executor.h"
+#include "attend/exec/rank_team.h"
+#include "attend/exec/ranked_executor.h"
 #include "attend/exec/saturation_monitor.h"
 
 namespace attend {
@@ -16,16 +18,20 @@ namespace attend {
 // Owns the executors that share request rows and token slots. An engine's operation applies to all of them.
 class Executors {
  public:
-  // `executors` is not empty. The first executor is the target.
-  explicit Executors(std::vector<std::unique_ptr<ModelExecutor>> executors);
+  // `executors`: those of the target's ranks, then those of a draft model's ranks; not empty. `ranks`: their
+  // threads, with the communicators of the executors; null: one rank.
+  explicit Executors(std::vector<std::unique_ptr<ModelExecutor>> executors,
+                     std::unique_ptr<RankTeam> ranks = nullptr);
 
   // Computes scheduled steps. Its logits are sampled, and its hidden states are pooled.
-  Executor& target() { return *executors_.front(); }
+  Executor& target() { return *all_ranks(0); }
   // Predicts drafts; null without a draft model.
-  ModelExecutor* draft() { return executors_.size() > 1 ? executors_[1].get() : nullptr; }
+  Executor* draft() { return all_ranks(1); }
+  // Reason for which no step can be launched, after a rank has failed; empty: there is none. Thread-safe.
+  std::string failure() const { return ranks_ ? ranks_->failure() : std::string(); }
 
-  // Loads the executors in order, drafts with the target's vocabulary; `progress` counts the bytes of each.
-  // Throws the errors of ModelExecutor::load.
+  // Loads the executors in order, drafts with the target's vocabulary of their rank; `progress` counts the
+  // bytes of each. Throws the errors of ModelExecutor::load.
   void load(const LoadProgress& progress = {});
   // Records the CUDA graphs of executors that have decode sizes, in order. Call after load().
   void record_graphs(const GraphProgress& progress = {});
@@ -39,7 +45,13 @@ class Executors {
   void complete(std::span<ExecutorInfo> infos) const;
 
  private:
+  size_t num_ranks() const { return ranks_ ? static_cast<size_t>(ranks_->num_ranks()) : 1; }
+  // Executor of all ranks of the target (0) or the draft model (1); null: there is no such model.
+  Executor* all_ranks(size_t model);
+
+  std::unique_ptr<RankTeam> ranks_;
   std::vector<std::unique_ptr<ModelExecutor>> executors_;
+  std::vector<std::unique_ptr<RankedExecutor>> ranked_;  // by model; empty: one rank
   SaturationMonitor saturation_monitor_;
 };
 

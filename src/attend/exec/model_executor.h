@@ -52,6 +52,7 @@ class ModelExecutor final : public Executor {
   Stream& stream() override { return stream_; }
   const BatchLimits& limits() const override { return config_.backend.limits; }
   const ModelSpec& spec() const override { return config_.model; }
+  View<const int32_t> head_tokens() const override { return model_->head_tokens(); }
   KvPool& kv_pool() { return storage_->kv_pool(); }
   // Drafts: memory of the hidden states that a step reads, [max_tokens, width], for kernels that write them
   // on the device in place of ExecutorBatch::hidden_rows. `source`: determines the width; both share the

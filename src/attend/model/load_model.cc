@@ -90,7 +90,8 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
   if (placement.device.type == DeviceType::kCuda) require_gpu_weights(spec.quantization);
   auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-  if (files && placement.num_ranks == 1) check_tensors(slots, prefixes, *files, spec, architecture, placement.device);
+  if (files && placement.num_ranks == 1)
+    check_tensors(slots, prefixes, *files, spec, architecture, placement.device);
   // A rank may use only some of the tensors.
   if (files && placement.num_ranks > 1 && placement.rank == 0) {
     const NamedSlots whole =

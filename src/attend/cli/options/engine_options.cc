@@ -245,6 +245,11 @@ void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument mod
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
   set_group(app, kBatchFlags);
+  add_number(app, "--tp-size,--tensor-parallel-size,--tp", options.tp_size,
+             "ranks that divide the model (tensor parallelism): on a CPU, groups of its threads; default: 1",
+             kPositive);
+  add_number(app, "--watchdog-timeout", options.watchdog_timeout,
+             "seconds that a rank waits for another one before the engine fails; default: 300", kPositive);
   add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
              "maximum tokens of a request, prompt and completion; 0: the model's maximum; default: 0",
              Range<int>{.lowest = 0});
@@ -327,6 +332,8 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.model_path = options.model_path;
   config.load_format = parse_load_format(options.load_format, options.model_path);
   config.device = parse_device(options.device);
+  config.tp_size = options.tp_size;
+  config.watchdog_timeout = std::chrono::seconds(options.watchdog_timeout);
   const bool on_gpu = config.device.type == DeviceType::kCuda;
   if (!on_gpu) warn_about_gpu_flags(app);
   config.backend_options.attention_backend = options.attention_backend;

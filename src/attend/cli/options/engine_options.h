@@ -18,7 +18,9 @@ struct EngineOptions {
   std::string dtype = "auto";
   std::string kv_cache_dtype = "auto";
   std::string attention_backend, prefill_attention_backend, decode_attention_backend;
-  int page_size = 0;  // 0: chosen automatically; a given value is validated as given
+  int tp_size = 1;
+  int watchdog_timeout = 300;  // seconds
+  int page_size = 0;           // 0: chosen automatically; a given value is validated as given
   int context_length = 0;
   int max_running_requests = 0;
   int64_t max_total_tokens = 0;

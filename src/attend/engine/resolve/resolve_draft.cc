@@ -60,7 +60,8 @@ ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& targ
     draft.dtype = target.info.dtype;
   SharedSizes sizes{.limits = info.limits,
                     .context_length = info.context_length,
-                    .page_size = target.info.resolution.page_size};
+                    .page_size = target.info.resolution.page_size,
+                    .rank = target.info.rank};
   // Only the last token of a request has logits.
   sizes.limits.max_draft_tokens = 0;
   const bool has_files = checkpoint && config.load_format != LoadFormat::kDummy;
@@ -71,7 +72,7 @@ ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& targ
     target.config.hidden_layers = model.draft->before_layers;
     if (!model.draft->returns_normed) resolved.config.hidden_layers = {model.num_layers()};
   }
-  if (model.max_context_len() < info.context_length)
+  if (model.max_context_len() < info.context_length && sizes.rank == 0)
     log_warning("the draft model has ", model.max_context_len(),
                 " positions: longer requests continue without drafts");
   return resolved;

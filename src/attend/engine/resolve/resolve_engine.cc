@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <ranges>
 #include <span>
 #include <sstream>
 #include <string>
@@ -118,6 +119,12 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.bidirectional() && !config.pooling)
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
+  require(config.tp_size >= 1, "tp_size ", config.tp_size, ": at least 1");
+  if (config.tp_size > 1 && config.on_gpu())
+    fail(ErrorCode::kUnsupported, "tp_size ", config.tp_size, " on ", config.device,
+         ": a model runs on several ranks on a CPU only");
+  require(config.watchdog_timeout.count() >= 1, "watchdog_timeout ", config.watchdog_timeout.count(),
+          " ms: at least 1");
   require(std::isfinite(config.mamba_full_memory_ratio) && config.mamba_full_memory_ratio >= 0.0,
           "mamba_full_memory_ratio ", config.mamba_full_memory_ratio, ": at least 0");
   require(config.max_mamba_cache_size >= 0, "max_mamba_cache_size ", config.max_mamba_cache_size,
@@ -220,10 +227,20 @@ double gpu_pool_bytes(const EngineConfig& config, const FixedBytes& fixed, doubl
   return free_bytes - fixed.weights - fixed.states - reserved_bytes;
 }
 
+// Executors on the device of the first one: all of them, or on GPUs those of rank 0. Other ranks need as
+// much.
+auto on_first_device(std::span<const ResolvedExecutor> executors) {
+  return std::views::filter(executors,
+                            [device = executors.front().info.device](const ResolvedExecutor& executor) {
+                              return executor.info.device == device;
+                            });
+}
+
 template <class Count>
 double sum(std::span<const ResolvedExecutor> executors, Count count) {
   double total = 0.0;
-  for (const ResolvedExecutor& executor : executors) total += static_cast<double>(count(executor));
+  for (const ResolvedExecutor& executor : on_first_device(executors))
+    total += static_cast<double>(count(executor));
   return total;
 }
 
@@ -310,7 +327,7 @@ void check_memory(const EngineConfig& config, const EngineInfo& info,
   const BatchLimits& limits = info.limits;
   const bool pools = config.pooling.has_value();
   ExecutorBytes bytes;
-  for (const ResolvedExecutor& executor : executors) {
+  for (const ResolvedExecutor& executor : on_first_device(executors)) {
     const ExecutorBytes one = executor_bytes(executor);
     bytes.weights += one.weights;
     bytes.kv_pool += one.kv_pool;
@@ -408,13 +425,17 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
   info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
   info.no_images = refuse_images(config, model, checkpoint.get());
+  if (info.no_images.empty() && config.tp_size > 1) info.no_images = "tp_size above 1 computes text only";
   std::vector<ResolvedExecutor> executors;
-  executors.push_back(resolve_executor(config, model, std::move(checkpoint),
-                                       {.limits = info.limits, .context_length = info.context_length}));
+  for (int rank = 0; rank < config.tp_size; ++rank)
+    executors.push_back(resolve_executor(
+        config, model, checkpoint,
+        {.limits = info.limits, .context_length = info.context_length, .page_size = {}, .rank = rank}));
   executors.front().config.encodes_images = info.no_images.empty();
   executors.front().config.image_cache_bytes = config.image_cache_bytes;
   if (info.speculation.algorithm && has_draft_model(*info.speculation.algorithm))
-    executors.push_back(resolve_draft(config, model, info, executors.front()));
+    for (int rank = 0; rank < config.tp_size; ++rank)
+      executors.push_back(resolve_draft(config, model, info, executors[static_cast<size_t>(rank)]));
   return set_sizes(config, std::move(info), std::move(executors));
 }
 

@@ -9,6 +9,7 @@
 #include "attend/base/error.h"
 #include "attend/base/math.h"
 #include "attend/kernels/gemm/linear.h"
+#include "attend/model/config/rank_spec.h"
 #include "attend/model/weight_inventory.h"
 #include "attend/model/weights/quantized/quantized_tensor.h"
 
@@ -72,6 +73,29 @@ int64_t cascade_min_keys(const EngineConfig& config, size_t kv_token_bytes, cons
   return std::max<int64_t>(1, ceil_div(min_bytes, std::max<int64_t>(1, key_bytes)));
 }
 
+// Counts the weights of a rank. If ranks would split a group of quantized weights, adds the numbers of ranks
+// that do not.
+WeightInventory count_weights(const ModelSpec& model, const Checkpoint* checkpoint,
+                              const ModelPlacement& placement) {
+  try {
+    return WeightInventory(model, checkpoint, placement);
+  } catch (const Error& error) {
+    if (placement.num_ranks == 1 || error.code() != ErrorCode::kUnsupported) throw;
+    std::string possible;
+    constexpr int kMaxListedRanks = 16;
+    for (int size = 1; size <= kMaxListedRanks; ++size) {
+      try {
+        WeightInventory(model, checkpoint, {.rank = size - 1, .num_ranks = size});
+        possible += (possible.empty() ? "" : ", ") + std::to_string(size);
+      } catch (const Error&) {  // another size may be possible
+      }
+    }
+    if (possible.empty()) throw;
+    fail(ErrorCode::kUnsupported, "tp_size ", placement.num_ranks, ": ", error.what(),
+         "; possible: ", possible);
+  }
+}
+
 }  // namespace
 
 ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& model,
@@ -80,12 +104,16 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   ExecutorInfo& info = resolved.info;
   ExecutorConfig& executor = resolved.config;
   if (config.on_gpu()) require_gpu_weights(model.quantization);
+  const ModelSpec of_rank = rank_spec(model, config.tp_size);
   info.model = model.architecture;
   info.device = config.device;
-  info.hardware = detect_hardware(config.device);
+  info.rank = sizes.rank;
+  info.num_ranks = config.tp_size;
+  if (config.on_gpu()) info.device.index += sizes.rank;
+  info.hardware = detect_hardware(info.device);
   info.dtype = activation_dtype(config, model);
   info.kv_cache_dtype = config.kv_cache_dtype.value_or(model.dtype);
-  ModelGeometry geometry = model.geometry(info.dtype, info.kv_cache_dtype);
+  ModelGeometry geometry = of_rank.geometry(info.dtype, info.kv_cache_dtype);
   info.resolution = resolve_backends(config, geometry, info.hardware, sizes.page_size);
   if (!geometry.expanded_layers.empty() && !info.resolution.prefill->mla.contiguous) {
     geometry.expanded_layers.clear();
@@ -93,7 +121,9 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   }
 
   // Reads files only after the checks that need none.
-  const WeightInventory weights(model, checkpoint.get());
+  executor.placement = {
+      .device = info.device, .dtype = info.dtype, .rank = sizes.rank, .num_ranks = config.tp_size};
+  const WeightInventory weights = count_weights(model, checkpoint.get(), executor.placement);
   info.quantization = model.quantization;
   info.weight_formats = weights.formats();
   // On the CPU most weights are mapped from their files.
@@ -106,7 +136,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
                                               (model.dtype == DType::kBF16 && kernels::cpu_rounds_x()));
 
   const int page_size = info.resolution.page_size;
-  const std::vector<CacheSpec> caches = model.caches();
+  const std::vector<CacheSpec> caches = of_rank.caches();
   executor.storage = make_cache_storage_config(caches, page_size, info.kv_cache_dtype, info.device,
                                                swa_half(config, caches, sizes, page_size));
   info.kv_token_bytes = executor.storage.token_bytes();
@@ -114,7 +144,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
   info.state_bytes = executor.storage.states.slot_bytes();
 
   geometry.max_context_len = sizes.context_length;
-  executor.backend = {.device = config.device,
+  executor.backend = {.device = info.device,
                       .model = geometry,
                       .limits = sizes.limits,
                       .page_size = page_size,
@@ -125,10 +155,8 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
     info.cascade_min_keys = cascade_min_keys(config, info.kv_token_bytes, geometry);
   executor.checkpoint = std::move(checkpoint);
   executor.model = model;
-  executor.placement = {.device = info.device,
-                        .dtype = info.dtype,
-                        .batch_invariant = config.deterministic_inference,
-                        .rounds_x = info.rounds_x};
+  executor.placement.batch_invariant = config.deterministic_inference;
+  executor.placement.rounds_x = info.rounds_x;
   executor.resolution = info.resolution;
   executor.has_prefix_info = !info.always_absorbs;
   executor.logits = !config.pooling;

@@ -16,6 +16,7 @@ struct SharedSizes {
   BatchLimits limits;                 // max_kv_tokens is 0 until set_pool_size()
   int context_length = 0;             // maximum tokens of a request
   std::optional<int> page_size = {};  // none: chosen together with the backends
+  int rank = 0;                       // of EngineConfig::tp_size
 };
 
 struct ResolvedExecutor {
@@ -26,7 +27,8 @@ struct ResolvedExecutor {
 };
 
 // Chooses how the device of `config` runs `model`. `checkpoint`: contains its weights; null: dummy weights.
-// Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an unsupported option.
+// Allocates nothing. Throws Error(kInvalidArgument) or Error(kUnsupported) for an unsupported option, and for
+// a model that tp_size ranks cannot divide.
 ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& model,
                                   std::shared_ptr<const Checkpoint> checkpoint, const SharedSizes& sizes);
 

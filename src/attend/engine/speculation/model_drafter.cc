@@ -15,7 +15,7 @@ constexpr int kMaxVerifiedTokens = 16;
 
 }  // namespace
 
-ModelDrafter::ModelDrafter(ModelExecutor& executor, DraftGroup& group, int vocab_size,
+ModelDrafter::ModelDrafter(Executor& executor, DraftGroup& group, int vocab_size,
                            const SpeculativeOptions& options)
     : executor_(executor),
       group_(group),
@@ -247,7 +247,7 @@ void ModelDrafter::launch(int idx) {
   const auto num_rows = std::ssize(batch_.rules);
   if (num_rows == 0) return;
   const View<int32_t> ids = predicted(idx).span<int32_t>().first(static_cast<size_t>(num_rows));
-  const View<const int32_t> tokens = executor_.model().head_tokens();
+  const View<const int32_t> tokens = executor_.head_tokens();
   TensorView logits = output_.logits.slice(0, 0, num_rows);
   if (tokens.empty()) logits = logits.slice(1, 0, vocab_size_);
   kernels::argmax(logits, ids, executor_.stream());

@@ -5,7 +5,7 @@
 
 #include "attend/engine/speculation/draft_group.h"
 #include "attend/engine/speculation/drafter.h"
-#include "attend/exec/model_executor.h"
+#include "attend/exec/executor.h"
 
 namespace attend {
 
@@ -29,7 +29,7 @@ class ModelDrafter final : public Drafter {
   // `executor`: the draft model, over the rows and slots of the target; may be loaded later. `group`: its
   // cache group, which RequestMemory owns. `vocab_size`: the target's. Both references must outlive this
   // object.
-  ModelDrafter(ModelExecutor& executor, DraftGroup& group, int vocab_size, const SpeculativeOptions& options);
+  ModelDrafter(Executor& executor, DraftGroup& group, int vocab_size, const SpeculativeOptions& options);
 
   void draft(const ScheduledStep& step) override;
   void observe(const ScheduledStep& step, const TensorView& hidden_states) override;
@@ -102,7 +102,7 @@ class ModelDrafter final : public Drafter {
   // Tokens of index `idx` of all chains, by row of logits.
   TensorView predicted(int idx) const { return tokens_.view().slice(0, idx, idx + 1).reshape({max_rows_}); }
 
-  ModelExecutor& executor_;
+  Executor& executor_;
   DraftGroup& group_;
   int shift_;          // 1 for a draft head, else 0
   int vocab_size_;     // of both models

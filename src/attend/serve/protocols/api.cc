@@ -129,7 +129,7 @@ void Api::no_pooling(const HttpRequest& request, const std::shared_ptr<Exchange>
 
 void Api::generate(const Endpoint& endpoint, const HttpRequest& request,
                    const std::shared_ptr<Exchange>& exchange) {
-  check_not_draining();
+  check_available();
   check_queue();
   ReplyHead head{random_id(endpoint.id_prefix), options_.served_names.front(), std::time(nullptr)};
   head.request_id = request.request_id.empty() ? head.id : request.request_id;
@@ -422,7 +422,7 @@ ProbedEngine Api::probed_engine() {
 }
 
 void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  check_not_draining();
+  check_available();
   health_.answer(exchange);
 }
 
@@ -448,6 +448,7 @@ void Api::server_info(const HttpRequest& request, const std::shared_ptr<Exchange
                       {"model_path", options_.model_path.string()},
                       {"served_model_name", options_.served_names.front()},
                       {"device", target.hardware.name},
+                      {"tp_size", target.num_ranks},
                       {"dtype", to_string(target.dtype)},
                       {"quantization", quantization_method(target)},
                       {"kv_cache_dtype", kernels::cache_dtype_name(target.kv_cache_dtype)},

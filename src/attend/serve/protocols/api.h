@@ -30,6 +30,7 @@ class Api : public Service {
 
  private:
   int max_model_len() const override { return engine_.info().context_length; }
+  std::string engine_failure() const override { return engine_.failure(); }
   void check_queue() const;
   int max_waiting() const;
   ProbedEngine probed_engine();

@@ -213,12 +213,15 @@ void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>
   });
 }
 
-void Service::check_not_draining() const {
+void Service::check_available() const {
   if (draining_) throw ApiError{503, "the server is shutting down", {}, "shutting_down"};
+  if (const std::string failure = engine_failure(); !failure.empty())
+    throw ApiError{
+        503, "the engine has failed, and the server must be restarted: " + failure, {}, "engine_failed"};
 }
 
 void Service::health(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  check_not_draining();
+  check_available();
   exchange->reply(200, "text/plain", "");
 }
 

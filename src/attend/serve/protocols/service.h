@@ -78,8 +78,10 @@ class Service : public Drainable {
   virtual int max_model_len() const = 0;
 
   void check_model(const std::string& name) const;
-  // Throws ApiError 503 while the server shuts down.
-  void check_not_draining() const;
+  // Reason for which the engine computes no further steps; empty: there is none.
+  virtual std::string engine_failure() const { return {}; }
+  // Throws ApiError 503 while the server shuts down, and after engine_failure().
+  void check_available() const;
   // Logs each unknown or ignored field once. May be called from any thread.
   void log_ignored(const std::vector<std::string>& fields) const;
   // Runs `make` on a worker thread and sends the JSON that it returns from the I/O thread. The I/O thread

@@ -134,7 +134,7 @@ void EmbeddingApi::no_generation(const HttpRequest& request, const std::shared_p
 
 void EmbeddingApi::answer(const PoolingEndpoint& endpoint, const HttpRequest& request,
                           const std::shared_ptr<Exchange>& exchange) {
-  check_not_draining();
+  check_available();
   check_queue();
   const auto call = std::make_shared<Call>(*this, exchange, request.path);
   std::string id = request.request_id;
@@ -255,7 +255,7 @@ ProbedEngine EmbeddingApi::probed_engine() {
 }
 
 void EmbeddingApi::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
-  check_not_draining();
+  check_available();
   health_.answer(exchange);
 }
 
