@@ -27,6 +27,7 @@
 #include "attend/kv/allocator.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/state/state_slots.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -65,18 +66,38 @@ std::unique_ptr<Drafter> make_drafter(const SpeculativeOptions& options, int voc
   return nullptr;
 }
 
+// Bytes that the largest sum of ranks passes to another GPU at once: larger ones are divided. Rows of logits
+// must fit.
+size_t rank_slot_bytes(const ExecutorConfig& config) {
+  constexpr int64_t kMaxBytes = 64 << 20;
+  const int64_t row_bytes = config.model.hidden_size * static_cast<int64_t>(size_of(config.placement.dtype));
+  const int64_t logits_bytes = 4 * int64_t{config.model.head_size()};
+  return static_cast<size_t>(
+      std::max(logits_bytes, std::min(kMaxBytes, config.backend.limits.max_tokens * row_bytes)));
+}
+
 // Creates one executor per config, on the same tables. Those of windows and states are the target's.
 // `weights`: prefetcher of the first one's checkpoint.
 std::unique_ptr<Executors> make_executors(const EngineConfig& config, std::vector<ExecutorConfig> configs,
                                           const CacheTables& tables,
                                           std::unique_ptr<WeightPrefetcher> weights, StepTrace* trace) {
   std::unique_ptr<RankTeam> ranks;
-  if (config.tp_size > 1) ranks = std::make_unique<RankTeam>(config.tp_size, config.watchdog_timeout);
+  if (config.tp_size > 1) {
+    std::vector<Device> devices;
+    size_t slot_bytes = 0;
+    for (const ExecutorConfig& executor : configs) {
+      if (std::ssize(devices) < config.tp_size) devices.push_back(executor.placement.device);
+      slot_bytes = std::max(slot_bytes, rank_slot_bytes(executor));
+    }
+    ranks = std::make_unique<RankTeam>(devices, slot_bytes, config.watchdog_timeout);
+  }
   std::vector<std::unique_ptr<ModelExecutor>> executors;
   for (ExecutorConfig& executor : configs) {
     const bool of_target = std::ssize(executors) < config.tp_size;
     const int rank = executor.placement.rank;
     if (ranks) executor.placement.ranks = &ranks->communicator(rank);
+    std::optional<cuda::DeviceScope> device;
+    if (ranks && config.on_gpu()) device.emplace(executor.placement.device);
     executors.push_back(std::make_unique<ModelExecutor>(
         std::move(executor), of_target ? tables : CacheTables{.rows = tables.rows},
         std::exchange(weights, nullptr), rank == 0 ? trace : nullptr));

@@ -21,6 +21,9 @@ class Executor {
   // head_size()] for at most limits().max_logit_rows() tokens. Overwrites the step's own logits.
   virtual TensorView compute_logits(int first_token, int num_tokens) = 0;
 
+  // Throws if the results of steps that have completed are undefined: a rank has failed.
+  virtual void check_completed() {}
+
   // Stream of the device that holds the results.
   virtual Stream& stream() = 0;
   virtual const BatchLimits& limits() const = 0;

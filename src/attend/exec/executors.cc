@@ -1,8 +1,10 @@
 #include "attend/exec/executors.h"
 
+#include <optional>
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 namespace {
@@ -32,13 +34,26 @@ Executor* Executors::all_ranks(size_t model) {
 }
 
 void Executors::load(const LoadProgress& progress) {
-  for (size_t i = 0; i < executors_.size(); ++i)
+  for (size_t i = 0; i < executors_.size(); ++i) {
+    std::optional<cuda::DeviceScope> device;
+    if (executors_[i]->on_gpu()) device.emplace(executors_[i]->device());
     executors_[i]->load(progress, i < num_ranks() ? nullptr : &executors_[i % num_ranks()]->model());
+  }
 }
 
 void Executors::record_graphs(const GraphProgress& progress) {
-  for (const auto& executor : executors_)
-    if (!executor->decode_sizes().empty()) executor->record_graphs(progress);
+  for (size_t first = 0; first < executors_.size(); first += num_ranks()) {
+    if (executors_[first]->decode_sizes().empty()) continue;
+    if (!ranks_) {
+      executors_[first]->record_graphs(progress);
+      continue;
+    }
+    // All ranks record the same sizes in the same order: each size runs once before, and its ranks wait for
+    // each other.
+    ranks_->run([&](int rank) {
+      executors_[first + static_cast<size_t>(rank)]->record_graphs(rank == 0 ? progress : GraphProgress());
+    });
+  }
 }
 
 void Executors::check_weights() const {

@@ -3,14 +3,20 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "attend/base/error.h"
 #include "attend/base/team_scope.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 
-RankTeam::RankTeam(int num_ranks, std::chrono::milliseconds timeout) : memory_(num_ranks, timeout) {
-  const int threads_per_rank = std::max(1, num_threads() / num_ranks);
+RankTeam::RankTeam(const std::vector<Device>& devices, size_t slot_bytes, std::chrono::milliseconds timeout)
+    : devices_(devices), memory_(static_cast<int>(devices.size()), timeout) {
+  const int num_ranks = this->num_ranks();
+  const bool on_gpus = devices.front().type == DeviceType::kCuda;
+  if (on_gpus) gpus_ = std::make_unique<kernels::cuda::PeerRanks>(devices, slot_bytes, timeout);
+  const int threads_per_rank = on_gpus ? 1 : std::max(1, num_threads() / num_ranks);
   for (int rank = 0; rank < num_ranks; ++rank)
     teams_.push_back(std::make_unique<ThreadTeam>(threads_per_rank));
   try {
@@ -54,12 +60,26 @@ void RankTeam::rank_loop(int rank) {
 void RankTeam::run_rank(int rank) {
   const TeamScope scope(*teams_[static_cast<size_t>(rank)]);
   try {
+    std::optional<cuda::DeviceScope> device;
+    if (gpus_) device.emplace(devices_[static_cast<size_t>(rank)]);
     (*task_)(rank);
   } catch (const std::exception& error) {
-    memory_.barrier().abort(rank, error.what());
+    abort(rank, error.what());
   } catch (...) {
-    memory_.barrier().abort(rank, "not a std::exception");
+    abort(rank, "not a std::exception");
   }
+}
+
+void RankTeam::abort(int rank, std::string_view reason) {
+  memory_.barrier().abort(rank, reason);
+  if (gpus_) gpus_->stop();
+}
+
+void RankTeam::check_completed() {
+  if (!gpus_ || !gpus_->stopped()) return;
+  abort(0, "a GPU waited for another one for longer than " +
+               std::to_string(memory_.barrier().timeout().count()) + " ms");
+  fail(ErrorCode::kInternal, "a rank failed: ", failure());
 }
 
 void RankTeam::run(const std::function<void(int rank)>& task) {
@@ -77,7 +97,7 @@ void RankTeam::run(const std::function<void(int rank)>& task) {
   // Ranks that wait in a collective operation end by its timeout, so that one which computes too long is
   // left.
   if (!end_.wait_for(lock, 2 * barrier.timeout(), [&] { return num_busy_ == 0; })) {
-    barrier.abort(0, std::to_string(num_busy_) + " ranks have not returned from a step");
+    abort(0, std::to_string(num_busy_) + " ranks have not returned from a step");
     // They use the task and the engine's memory, which must not be freed.
     end_.wait(lock, [&] { return num_busy_ == 0; });
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 
 #include "attend/exec/model_executor.h"
@@ -19,6 +20,8 @@ class RankedExecutor final : public Executor {
   ExecutorOutput launch(const ExecutorBatch& batch) override;
   TensorView compute_logits(int first_token, int num_tokens) override;
 
+  void check_completed() override { team_.check_completed(); }
+
   Stream& stream() override { return first().stream(); }
   const BatchLimits& limits() const override { return first().limits(); }
   const ModelSpec& spec() const override { return first().spec(); }
@@ -29,6 +32,8 @@ class RankedExecutor final : public Executor {
 
   std::span<const std::unique_ptr<ModelExecutor>> ranks_;
   RankTeam& team_;
+  std::optional<cuda::Event>
+      first_queued_;  // GPUs: what rank 0 queued before a step, such as its sampled tokens
 };
 
 }  // namespace attend

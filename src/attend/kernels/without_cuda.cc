@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/kernels/attention/cuda/attention.h"
 #include "attend/kernels/attention/cuda/plan.h"
+#include "attend/kernels/comm/cuda/peer_ranks.h"
 #include "attend/kernels/common/cuda/fill_random.h"
 #include "attend/kernels/fused/cuda/qkv.h"
 #include "attend/kernels/gemm/cuda/linear.h"
@@ -28,6 +29,14 @@ namespace {
 
 // common
 void fill_random(const TensorView&, const RandomNormal&, Stream&) { reject("fill_random"); }
+
+// comm
+struct PeerRanks::Impl {};
+PeerRanks::PeerRanks(std::span<const Device>, size_t, std::chrono::milliseconds) { reject("ranks"); }
+PeerRanks::~PeerRanks() = default;
+Communicator& PeerRanks::communicator(int) { reject("ranks"); }
+void PeerRanks::stop() { reject("ranks"); }
+bool PeerRanks::stopped() const { reject("ranks"); }
 
 // metadata
 void build_page_table(const RequestRows&, int, int, View<int32_t>, Stream&) { reject("build_page_table"); }

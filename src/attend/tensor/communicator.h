@@ -16,6 +16,14 @@ struct RankRanges {
   std::span<const int64_t> bounds;  // [num_ranks + 1], ascending, from 0 to the size of the axis
 };
 
+// Scaled copy of a stream, and its sums of squares, for a norm that is applied later.
+struct DeferredScale {
+  TensorView weight = {};  // [dim]; empty: no copy
+  TensorView scaled = {};  // like the stream: stream * weight, rounded once
+  TensorView partial_squares =
+      {};  // f32 [num_rows, dim / 16]: sums of squares of neighboring elements of the stream
+};
+
 // All ranks call the same operations in the same order, with tensors of the same shape and dtype. Each works
 // in place on tensors of the rank's device. Sums are computed in rank order and rounded once, so a number of
 // ranks always gives the same bits. One thread uses a communicator.
@@ -30,6 +38,10 @@ class Communicator {
 
   // x = sum of all ranks' x. x: contiguous.
   virtual void all_reduce(const TensorView& x, Stream& stream) = 0;
+  // GPUs: sum += sum of all ranks' x, rounded once; then sets `next`. x: contiguous, overwritten; may be
+  // next.scaled.
+  virtual void all_reduce_add(const TensorView& x, const TensorView& sum, const DeferredScale& next,
+                              Stream& stream);
   // Each rank has its own range of x, and receives those of the others. x: 2-dimensional, last stride 1.
   virtual void all_gather(const TensorView& x, const RankRanges& ranges, Stream& stream) = 0;
   // The rank's range of x = sum of all ranks' x in this range; the rest is undefined. x: contiguous.

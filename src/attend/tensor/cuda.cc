@@ -1,7 +1,9 @@
 #include "attend/tensor/cuda.h"
 
+#include <cuda.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -104,6 +106,21 @@ int device_count() {
     return 0;
   }
   return count;
+}
+
+bool load_kernels_eagerly() {
+  setenv("CUDA_MODULE_LOADING", "EAGER", /*replace=*/1);
+  if (device_count() == 0) return false;
+  constexpr unsigned kVersion = 11070;  // first version of CUDA with this function
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult result{};
+  check(cudaGetDriverEntryPointByVersion("cuModuleGetLoadingMode", &function, kVersion, cudaEnableDefault,
+                                         &result),
+        "cuModuleGetLoadingMode");
+  CUmoduleLoadingMode mode = CU_MODULE_LAZY_LOADING;
+  return result == cudaDriverEntryPointSuccess &&
+         reinterpret_cast<decltype(&cuModuleGetLoadingMode)>(function)(&mode) == CUDA_SUCCESS &&
+         mode == CU_MODULE_EAGER_LOADING;
 }
 
 DeviceInfo device_info(Device device) {
@@ -221,6 +238,10 @@ void Event::record(Stream& stream) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), to_cuda_stream(stream)), "event record");
 }
 void Event::synchronize() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "event"); }
+void Event::hold(Stream& stream) const {
+  check(cudaStreamWaitEvent(to_cuda_stream(stream), static_cast<cudaEvent_t>(handle_), 0),
+        "wait for an event");
+}
 float Event::milliseconds_since(const Event& start) const {
   float milliseconds = 0.0f;
   check(cudaEventElapsedTime(&milliseconds, static_cast<cudaEvent_t>(start.handle_),
@@ -255,6 +276,8 @@ Graph::Graph(Stream& stream, const std::function<void()>& queue) {
   cudaGraphDestroy(graph);
   check(status, "graph");
   handle_ = executable;
+  // The first launch would upload it, and could wait for kernels of other streams that wait for this launch.
+  check(cudaGraphUpload(executable, to_cuda_stream(stream)), "graph");
 }
 Graph::~Graph() {
   if (handle_ != nullptr) cudaGraphExecDestroy(static_cast<cudaGraphExec_t>(handle_));

@@ -20,6 +20,11 @@ namespace attend::cuda {
 // Returns the number of GPUs visible to the driver; 0 without a driver or GPU, and in a build without CUDA.
 int device_count();
 
+// Initializes the driver such that it loads all kernels of a device when the device is first used, and not
+// each one when it is first launched (CUDA programming guide, "Lazy Loading"). Returns false if the driver
+// was initialized before, with another mode.
+bool load_kernels_eagerly();
+
 struct DeviceInfo {
   std::string name;
   int major = 0, minor = 0;  // compute capability
@@ -97,6 +102,8 @@ class Event {
 
   void record(Stream& stream);
   void synchronize() const;
+  // Later work of `stream`, which may be of another device, starts after the recorded event.
+  void hold(Stream& stream) const;
   // Returns the milliseconds from `start` to this event; both must have completed.
   float milliseconds_since(const Event& start) const;
 

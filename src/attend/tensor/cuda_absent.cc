@@ -14,6 +14,7 @@ template <class... What>
 }  // namespace
 
 int device_count() { return 0; }
+bool load_kernels_eagerly() { return false; }
 DeviceInfo device_info(Device device) { throw_without_cuda("device ", device); }
 DeviceScope::DeviceScope(Device device) { throw_without_cuda("device ", device); }
 DeviceScope::~DeviceScope() = default;
@@ -41,6 +42,7 @@ Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 void Event::record(Stream& stream) { throw_without_cuda("device ", stream.device); }
 void Event::synchronize() const { throw_without_cuda("event"); }
+void Event::hold(Stream& stream) const { throw_without_cuda("device ", stream.device); }
 float Event::milliseconds_since(const Event&) const { throw_without_cuda("time between events"); }
 
 bool is_capturing(const Stream& stream) { throw_without_cuda("device ", stream.device); }

@@ -10,6 +10,7 @@
 
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 #include "tests/support/test_files.h"
 
 namespace attend {
@@ -245,6 +246,41 @@ TEST_F(RankFeatures, ReturnTheSameBitsInEveryRun) {
   }
   EXPECT_EQ(first.size(), 40u);
 }
+
+// Before any test uses CUDA.
+const bool kLoadsEagerly = cuda::load_kernels_eagerly();
+
+// Models of each kind on two GPUs, in float32 and with CUDA graphs.
+class GpuGoldenRanks : public testing::TestWithParam<const char*> {};
+
+TEST_P(GpuGoldenRanks, GenerateTheTokensOfOneRankOnTheGpu) {
+  if (cuda::device_count() < 2) GTEST_SKIP() << "this machine has no two GPUs that this build can use";
+  ASSERT_TRUE(kLoadsEagerly);
+  const std::vector<Tokens> prompts = read_prompts(GetParam());
+  EngineConfig config = config_of(GetParam(), 1);
+  config.device = {DeviceType::kCuda, 0};
+  const std::vector<Tokens> expected = generate(config, prompts);
+  config.tp_size = 2;
+  config.watchdog_timeout = std::chrono::seconds(10);
+  for (const bool graphs : {false, true}) {
+    config.disable_cuda_graph = !graphs;
+    Engine engine(config);
+    EXPECT_EQ(generate(engine, prompts), expected) << "graphs: " << graphs;
+    EXPECT_EQ(engine.failure(), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, GpuGoldenRanks,
+                         testing::Values("llama-gqa4-hd32", "llama-mqa24-hd16", "qwen3-yarn",
+                                         "granite-bf16-tied", "gemma2-caps-window", "glm4-interleaved-rope",
+                                         "mixtral-top2", "gpt-oss-sinks-window", "glm4-moe-plain",
+                                         "deepseek-v3", "deepseek-v2-lite", "qwen3-next-grouped",
+                                         "nemotron-h-dense", "llama-fp8-channel", "llama-int4-packed"),
+                         [](const auto& test) {
+                           std::string name = test.param;
+                           std::ranges::replace(name, '-', '_');
+                           return name;
+                         });
 
 // The draft head reads the target's hidden states, and uses its shards of table and head.
 TEST(RankDraftHeads, GenerateTheTokensOfOneRank) {

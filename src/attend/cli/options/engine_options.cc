@@ -245,11 +245,6 @@ void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument mod
 
 void add_size_options(CLI::App& app, EngineOptions& options) {
   set_group(app, kBatchFlags);
-  add_number(app, "--tp-size,--tensor-parallel-size,--tp", options.tp_size,
-             "ranks that divide the model (tensor parallelism): on a CPU, groups of its threads; default: 1",
-             kPositive);
-  add_number(app, "--watchdog-timeout", options.watchdog_timeout,
-             "seconds that a rank waits for another one before the engine fails; default: 300", kPositive);
   add_number(app, "--context-length,--max-model-len,--ctx-size,-c", options.context_length,
              "maximum tokens of a request, prompt and completion; 0: the model's maximum; default: 0",
              Range<int>{.lowest = 0});
@@ -311,6 +306,12 @@ void add_run_options(CLI::App& app, EngineOptions& options) {
   set_group(app, kModelFlags);
   add_text(app, "--load-format", options.load_format, "auto, safetensors, gguf, or dummy (random weights)");
   add_threads(app, options, "CPU threads; default: one per core that this process may use");
+  add_number(app, "--tp-size,--tensor-parallel-size,--tp", options.tp_size,
+             "ranks that divide the model (tensor parallelism): GPUs from --device on, or groups of CPU "
+             "threads; default: 1",
+             kPositive);
+  add_number(app, "--watchdog-timeout", options.watchdog_timeout,
+             "seconds that a rank waits for another one before the engine fails; default: 300", kPositive);
   app.add_flag("--log-kernels", options.log_kernels,
                "log the kernel chosen for each operation, once per choice");
 }
@@ -331,6 +332,8 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   EngineConfig config;
   config.model_path = options.model_path;
   config.load_format = parse_load_format(options.load_format, options.model_path);
+  // Before the first use of CUDA.
+  if (options.tp_size > 1) cuda::load_kernels_eagerly();
   config.device = parse_device(options.device);
   config.tp_size = options.tp_size;
   config.watchdog_timeout = std::chrono::seconds(options.watchdog_timeout);

@@ -111,6 +111,24 @@ void check_longrope(const EngineConfig& config, const ModelSpec& model) {
   require(!config.speculation.algorithm, "recompute_longrope: not with speculative decoding");
 }
 
+// Throws unless the GPUs from config.device on can run tp_size ranks.
+void check_gpu_ranks(const EngineConfig& config) {
+  const bool is_eager = cuda::load_kernels_eagerly();  // before the first use of a device
+  const int count = cuda::device_count() - config.device.index;
+  require(config.tp_size <= count, "tp_size ", config.tp_size, ": 1 to ", count, ", the number of GPUs from ",
+          config.device, " on");
+  require(config.tp_size <= 8, "tp_size ", config.tp_size, ": 1 to 8 on GPUs");
+  if (config.speculation.algorithm && has_draft_head(*config.speculation.algorithm))
+    fail(ErrorCode::kUnsupported, "tp_size ", config.tp_size,
+         ": draft heads on several GPUs are not supported; expected NGRAM, SUFFIX or STANDALONE");
+  // A kernel that is loaded while others run could wait for one that waits for another rank.
+  if (!is_eager)
+    fail(ErrorCode::kUnsupported, "tp_size ", config.tp_size,
+         ": the process has used CUDA before with lazy loading of kernels; expected "
+         "CUDA_MODULE_LOADING=EAGER in the "
+         "environment");
+}
+
 // Checks numbers of a config that no other choice depends on.
 void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (model.classifier && !config.pooling)
@@ -120,9 +138,7 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
     fail(ErrorCode::kUnsupported, model.architecture,
          " attends in both directions: it makes no text, but vectors (attend embed)");
   require(config.tp_size >= 1, "tp_size ", config.tp_size, ": at least 1");
-  if (config.tp_size > 1 && config.on_gpu())
-    fail(ErrorCode::kUnsupported, "tp_size ", config.tp_size, " on ", config.device,
-         ": a model runs on several ranks on a CPU only");
+  if (config.tp_size > 1 && config.on_gpu()) check_gpu_ranks(config);
   require(config.watchdog_timeout.count() >= 1, "watchdog_timeout ", config.watchdog_timeout.count(),
           " ms: at least 1");
   require(std::isfinite(config.mamba_full_memory_ratio) && config.mamba_full_memory_ratio >= 0.0,

@@ -66,6 +66,7 @@ View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
       flight.done->synchronize();
     else
       cuda::synchronize(executor_.stream());
+    executor_.check_completed();
   }
   // A step that is followed by a step ahead has no masks to check and no prompts to score.
   if (num_in_flight_ == 0) {

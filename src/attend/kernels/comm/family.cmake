@@ -2,4 +2,7 @@
 attend_kernels(comm
   SOURCES
     cpu/rank_barrier.cc
-    cpu/rank_memory.cc)
+    cpu/rank_memory.cc
+  CUDA
+    cuda/peer_ranks.cc
+    cuda/push_kernels.cu)

@@ -29,10 +29,12 @@ bool is_partial(const Weight& weight, const OpContext& context) {
   return context.ranks != nullptr && weight.shard == ShardAxis::kInFeatures;
 }
 
-void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,
-                    const OpContext& context) {
+namespace {
+
+// multiply_parts() of one rank.
+void multiply_own_parts(const TensorView& x, LinearParts linear, const TensorView& out,
+                        const OpContext& context) {
   constexpr size_t kMaxProducts = 4;
-  const bool is_sum = !linear.empty() && is_partial(linear.front().weight, context);
   int64_t first = 0;
   while (!linear.empty()) {
     LinearArgs products[kMaxProducts];
@@ -51,7 +53,15 @@ void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& o
     kernels::linear(std::span<const LinearArgs>(products, count), context.stream);
     linear = linear.subspan(count);
   }
-  if (is_sum) context.ranks->all_reduce(out, context.stream);
+}
+
+}  // namespace
+
+void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,
+                    const OpContext& context) {
+  multiply_own_parts(x, linear, out, context);
+  if (!linear.empty() && is_partial(linear.front().weight, context))
+    context.ranks->all_reduce(out, context.stream);
 }
 
 void linear(const TensorView& x, const Linear& linear, const TensorView& out, const OpContext& context) {
@@ -160,6 +170,11 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
     const TensorView addend = ResidualAccess::free_scratch(residual);
     multiply_parts(x, parts, addend, context);
     return norm_add(addend, post_norm, residual, context);
+  }
+  if (is_partial(linear.weight, context)) {
+    const TensorView partial = ResidualAccess::free_scratch(residual);
+    multiply_own_parts(x, parts, partial, context);
+    return ResidualAccess::all_reduce_add(partial, residual, context);
   }
   const bool deferred = kernels::linear({.x = x,
                                          .weight = linear.weight,

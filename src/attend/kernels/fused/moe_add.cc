@@ -179,9 +179,31 @@ void moe_add(Residual& residual, const MoeAddArgs& args, const OpContext& contex
   } else if (!on_gpu && !projects) {
     experts.out = ResidualAccess::leave_addend(residual);
   }
+  const bool partial = is_partial(args.experts.down.front().weight, context);
+  if (partial && experts.accumulate) {
+    // The scratch has x, which the experts read.
+    const TensorView& gathered = ResidualAccess::gathered(residual);
+    experts.out = x.data == gathered.data ? ResidualAccess::free_scratch(residual) : gathered;
+    experts.accumulate = false;
+  }
   moe_experts(experts, context.stream);
-  if (is_partial(args.experts.down.front().weight, context))
+  if (partial && on_gpu && !writes_out && !projects) {
+    // The shared expert's product is partial too: one sum of ranks for both.
+    if (shares)
+      kernels::linear({.x = args.shared.inner,
+                       .weight = args.shared.down.weight,
+                       .bias = args.shared.down.bias,
+                       .out = experts.out,
+                       .workspace = context.workspace,
+                       .batch_invariant = context.batch_invariant,
+                       .rounds_x = context.rounds_x,
+                       .accumulate = true},
+                      context.stream);
+    shares = false;
+    ResidualAccess::all_reduce_add(experts.out, residual, context);
+  } else if (partial) {
     context.ranks->all_reduce(experts.out, context.stream);
+  }
   if (projects) linear_add(args.latents.rows, args.latents.out, residual, context);
   if (shares) linear_add(args.shared.inner, args.shared.down, residual, context);
 }

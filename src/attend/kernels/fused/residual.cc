@@ -107,6 +107,16 @@ const InputNorm* ResidualAccess::next_norm(Residual& residual) {
   return &residual.deferred_;
 }
 
+void ResidualAccess::all_reduce_add(const TensorView& x, Residual& residual, const OpContext& context) {
+  const bool defers = !context.batch_invariant && x.shape[1] % kPartialSquaresWidth == 0;
+  const InputNorm* const next = defers ? next_norm(residual) : nullptr;
+  DeferredScale scale;
+  if (next != nullptr)
+    scale = {.weight = next->weight, .scaled = next->normalized, .partial_squares = next->partial_squares};
+  context.ranks->all_reduce_add(x, residual.sum(), scale, context.stream);
+  set_deferred(residual, next != nullptr);
+}
+
 void ResidualAccess::set_deferred(Residual& residual, bool deferred) {
   residual.scratch_ = deferred ? Residual::Scratch::kDeferred : Residual::Scratch::kFree;
 }

@@ -32,6 +32,8 @@ class ResidualAccess {
   // Returns the norm that a GEMM which adds to the sum may defer; null if none is expected or it cannot be
   // deferred.
   static const InputNorm* next_norm(Residual& residual);
+  // GPUs: adds the sum of all ranks' x to the stream, and defers the expected norm. x: scratch or gathered().
+  static void all_reduce_add(const TensorView& x, Residual& residual, const OpContext& context);
   // `deferred`: true if the GEMM deferred it.
   static void set_deferred(Residual& residual, bool deferred);
 };
