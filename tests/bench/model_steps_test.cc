@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "attend/base/error.h"
 #include "attend/bench/model/model_shapes.h"
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/model/step_cost.h"
@@ -56,6 +57,28 @@ TEST(ModelShapes, HaveThePublishedNumberOfParameters) {
     const auto active = static_cast<double>(costs.gemm_weights + costs.head_weights);
     EXPECT_NEAR(1e-9 * active, active_billions, 0.15 * active_billions);
   }
+}
+
+// Heads of published drafts: https://huggingface.co/yuhuili/EAGLE3-LLaMA3.1-Instruct-8B and others.
+TEST(ModelShapes, HaveDraftHeadsThatFitTheirTargets) {
+  using enum SpeculativeAlgorithm;
+  for (const char* shape : {"llama-3.1-8b", "qwen3-0.6b", "qwen3-30b-a3b", "gpt-oss-20b", "deepseek-v3"}) {
+    SCOPED_TRACE(shape);
+    const ModelSpec target = shape_model(shape);
+    const ModelSpec eagle3 = fit_draft(shape_draft(kEagle3, target, shape), target);
+    EXPECT_EQ(eagle3.head_size(), 32000);
+    EXPECT_EQ(eagle3.draft->before_layers.size(), 3u);
+    EXPECT_EQ(eagle3.num_layers(), 1);
+    EXPECT_NO_THROW(fit_draft(shape_draft(kEagle, target, shape), target));
+    EXPECT_THROW(shape_draft(kStandalone, target, shape), Error);
+  }
+  const ModelSpec llama = shape_model("llama-3.1-8b");
+  EXPECT_EQ(std::get<GatedMlpSpec>(shape_draft(kEagle3, llama, "").layers.front().mlp).intermediate_size,
+            14336);
+  const ModelSpec deepseek = shape_model("deepseek-v3");
+  const ModelSpec next = fit_draft(shape_draft(kNextn, deepseek, "deepseek-v3"), deepseek);
+  EXPECT_EQ(next.draft->first_layer, 61);
+  EXPECT_THROW(shape_draft(kNextn, llama, "llama-3.1-8b"), Error);
 }
 
 }  // namespace

@@ -111,6 +111,57 @@ TEST(BenchCommand, MeasuresPromptAndGenerationOfAModel) {
   EXPECT_THAT(json.at("kernels").dump(), AllOf(HasSubstr("linear of 512 x "), HasSubstr("linear of 1 x ")));
 }
 
+TEST(BenchCommand, TimesRoundsOfDrafts) {
+  const std::string file = write_file("rounds.json", "");
+  const CommandResult ran = attend("bench model --device cpu -m " + kTinyModel +
+                                   " --speculative-algorithm EAGLE3 --speculative-draft-model-path " +
+                                   kTinyModel + "-eagle3 --speculative-num-steps 3" +
+                                   " --speculative-accept-length 2.5 --batch-sizes 1,2 -r 2 --json " + file);
+  ASSERT_EQ(ran.exit_code, 0) << ran.out;
+  std::vector<std::string> names;
+  const auto json = nlohmann::json::parse(std::ifstream(file));
+  for (const auto& result : json.at("cases")) {
+    names.push_back(result.at("case"));
+    EXPECT_GT(result.at("us"), 0.0) << names.back();
+  }
+  // Sixteen rounds of half-integer mean.
+  EXPECT_THAT(names, testing::ElementsAre("decode, batch 1", "verify of 4 tokens, batch 1",
+                                          "draft of 3 tokens, batch 1", "host work of a round, batch 1",
+                                          "round of 2.50 tokens, batch 1", "decode, batch 2",
+                                          "verify of 4 tokens, batch 2", "draft of 3 tokens, batch 2",
+                                          "host work of a round, batch 2", "round of 2.50 tokens, batch 2"));
+}
+
+TEST(BenchCommand, TimesDraftsOfRandomWeights) {
+  const std::string shape = "bench model --device cpu --shape qwen3-0.6b --num-layers 7 -r 1 ";
+  for (const char* draft : {"EAGLE3", "EAGLE", "STANDALONE --speculative-draft-shape qwen3-0.6b"}) {
+    const CommandResult ran = attend(
+        shape + "--speculative-accept-length 2 --speculative-num-steps 2 --speculative-algorithm " + draft);
+    EXPECT_EQ(ran.exit_code, 0) << ran.out;
+    EXPECT_THAT(ran.out, HasSubstr("round of 2.00 tokens, batch 1")) << draft;
+  }
+}
+
+TEST(BenchCommand, RejectsRoundsThatItCannotTime) {
+  const auto expect_rejected = [&](const std::string& flags, const std::string& why) {
+    const CommandResult ran = attend("bench model --device cpu " + flags);
+    EXPECT_EQ(ran.exit_code, 2) << flags;
+    EXPECT_THAT(ran.out, HasSubstr(why)) << flags;
+  };
+  expect_rejected("-m " + kTinyModel + " --speculative-accept-length 2", "requires --speculative-algorithm");
+  const std::string shape = "--shape qwen3-0.6b --num-layers 7 --speculative-algorithm ";
+  expect_rejected(shape + "SUFFIX", "expected STANDALONE, EAGLE, EAGLE3 or NEXTN");
+  expect_rejected(shape + "STANDALONE", "speculative_draft_model_path: required");
+  expect_rejected(shape + "NEXTN", "neither a draft head nor a model with layers for multi-token prediction");
+  expect_rejected(shape + "EAGLE3 --speculative-draft-shape qwen3-0.6b",
+                  "only with --speculative-algorithm STANDALONE");
+  expect_rejected(shape + "EAGLE3 --speculative-num-steps 3 --speculative-accept-length 5",
+                  "speculative_accept_length 5: expected 1 to 4");
+  expect_rejected(shape + "EAGLE3 --prompt-tokens 5",
+                  "--prompt-tokens: no effect with --speculative-algorithm");
+  expect_rejected(shape + "EAGLE3 --depth 131072", "--depth 131072: 1 to ");
+}
+
 TEST(BenchCommand, ReplaysATrace) {
   const std::string file = write_file("serving.json", "");
   const std::string serving = "bench serving --device cpu --model-path " + kTinyModel +

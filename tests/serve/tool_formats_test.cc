@@ -509,7 +509,7 @@ TEST(ToolFormats, ReadNestedElements) {
             R"({"style": {"label": {"text": "12", "style": "a < b", "size": 3}}, "title": " x\n"})");
   EXPECT_EQ(arguments("~<points>~</points>~<items>~<item>1~</item>~</items>~<title>~</title>" + end),
             R"({"points": [], "items": {"item": "1"}, "title": ""})");
-  // Of members that the schema does not know, the notation decides.
+  // The notation determines the types of members that the schema does not contain.
   EXPECT_EQ(
       arguments("~<a>~<item>1~</item>~<item>x~</item>~</a>~<b>~<item>1~</item>~<c>True~</c>~</b>" + end),
       R"({"a": [1, "x"], "b": {"item": 1, "c": true}})");

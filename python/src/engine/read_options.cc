@@ -185,10 +185,26 @@ constexpr Field<C> kConfigFields[] = {
      }},
     {"speculative_draft_attention_backend", kText,
      [](nb::handle value, C& to) { return read_value(value, to.speculation.draft_attention_backend); }},
+    {"speculative_attention_mode", "'decode' or 'prefill'",
+     [](nb::handle value, C& to) {
+       std::string mode;
+       if (!nb::try_cast(value, mode) || (mode != "decode" && mode != "prefill")) return false;
+       to.speculation.attention_mode = mode == "prefill" ? Phase::kPrefill : Phase::kDecode;
+       return true;
+     }},
     {"speculative_num_steps", kWhole,
      [](nb::handle value, C& to) { return read_value(value, to.speculation.num_steps); }},
     {"speculative_eagle_topk", kWhole,
      [](nb::handle value, C& to) { return read_value(value, to.speculation.eagle_topk); }},
+    {"speculative_adaptive", kBool,
+     [](nb::handle value, C& to) { return read_value(value, to.speculation.adaptive); }},
+    {"speculative_adaptive_config", kText,
+     [](nb::handle value, C& to) {
+       std::string path;
+       const bool taken = nb::try_cast(value, path);
+       to.speculation.adaptive_config = path;
+       return taken;
+     }},
     {"speculative_num_draft_tokens", kWhole,
      [](nb::handle value, C& to) { return read_value(value, to.speculation.num_draft_tokens); }},
     {"speculative_ngram_max_match_window_size", kWhole,

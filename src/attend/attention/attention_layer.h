@@ -71,6 +71,8 @@ struct BatchLimits {
   // Draft tokens among the new tokens of a step; each has its own row of logits.
   int max_draft_tokens = 0;
   int max_draft_reqs = 0;  // requests of a step with drafts
+  // New tokens of a request in a step with a tree mask; 0: no step has one.
+  int max_tree_tokens = 0;
 
   int max_logit_rows() const { return max_reqs + max_draft_tokens; }
   // New tokens of requests with drafts: the drafts, and the token before the first one of each request.

@@ -63,6 +63,7 @@ struct BackendConfig {
   BatchLimits limits = {};
   int page_size = 1;
   bool deterministic = false;
+  Phase verify_phase = Phase::kDecode;  // of the backend that verifies drafts (ForwardMode::kTargetVerify)
   bool cascade = false;  // decode steps may set ForwardBatch::shared; without it no memory is allocated for
                          // cascade attention
 };

@@ -13,7 +13,8 @@ std::unique_ptr<AttentionBackend> create_backend(const Resolution& resolution,
                                                  const BackendContext& context) {
   auto prefill = resolution.prefill->create(context);
   if (resolution.prefill == resolution.decode) return prefill;
-  return std::make_unique<HybridBackend>(std::move(prefill), resolution.decode->create(context));
+  return std::make_unique<HybridBackend>(std::move(prefill), resolution.decode->create(context),
+                                         context.config.verify_phase);
 }
 
 }  // namespace attend

@@ -40,8 +40,11 @@ constexpr ReadMethod kReadMethods[] = {
 std::span<const ReadMethod> read_methods() { return kReadMethods; }
 
 double read_bytes_per_second(std::span<const std::byte> memory, int num_threads, const ReadMethod& way) {
+  // A tiny model has less than a unit per thread.
+  num_threads =
+      static_cast<int>(std::min<size_t>(static_cast<size_t>(num_threads), memory.size() / kReadUnit));
+  ensure(num_threads > 0, "read probe: ", memory.size(), " bytes");
   const size_t fair = memory.size() / static_cast<size_t>(num_threads) / kReadUnit * kReadUnit;
-  ensure(fair > 0, "read probe: ", memory.size(), " bytes for ", num_threads, " threads");
   const bool interleaved = way.chunk_bytes > 0;
   const size_t share = interleaved ? std::min(fair, way.chunk_bytes) : fair;
   const auto num_shares =

@@ -17,9 +17,11 @@
 #include "attend/engine/resolve/resolve_engine.h"
 #include "attend/engine/schedule/request_memory.h"
 #include "attend/engine/schedule/scheduler.h"
+#include "attend/engine/speculation/adaptive_steps.h"
 #include "attend/engine/speculation/model_drafter.h"
 #include "attend/engine/speculation/ngram_drafter.h"
 #include "attend/engine/speculation/suffix_drafter.h"
+#include "attend/engine/speculation/synthetic_acceptance.h"
 #include "attend/engine/step/step_runner.h"
 #include "attend/exec/executors.h"
 #include "attend/exec/step_trace.h"
@@ -44,6 +46,7 @@ uint64_t derive_seed(uint64_t engine_seed, RequestId id) {
 void cut_to_mask(Request& request) {
   std::vector<int32_t>& drafted = request.draft.tokens;
   if (!request.mask || drafted.empty()) return;
+  request.draft.cut_to_chain();
   drafted.resize(std::min(drafted.size(), request.mask->draft(drafted)));
 }
 
@@ -119,6 +122,11 @@ size_t longest_token(const Tokenizer& tokenizer) {
   return longest;
 }
 
+// Accepts the first tokens of the draft, at most as many as follow one another.
+void accept_first(RequestDraft& draft, int num_accepted) {
+  for (int idx = 0; idx < num_accepted && draft.parent(idx) == idx - 1; ++idx) draft.accepted.push_back(idx);
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -181,10 +189,16 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   memory_ = std::make_unique<RequestMemory>(info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
                                             std::move(groups), has_head);
   drafter_ = make_drafter(info_.speculation, model_spec_.vocab_size, draft, draft_group);
-  scheduler_ = std::make_unique<Scheduler>(
-      info_.limits, *memory_, config.schedule,
-      DraftRules{.max_tokens = drafter_ ? info_.speculation.num_draft_tokens - 1 : 0,
-                 .max_reqs = info_.speculation.disable_by_batch_size});
+  if (info_.speculation.adaptive)
+    adaptive_ = std::make_unique<AdaptiveSteps>(info_.speculation.adaptive_rows, info_.speculation.num_steps);
+  if (const double length = info_.speculation.synthetic_accept_length; length > 0.0)
+    synthetic_ = std::make_unique<SyntheticAcceptance>(length);
+  scheduler_ =
+      std::make_unique<Scheduler>(info_.limits, *memory_, config.schedule,
+                                  DraftRules{.max_tokens = drafter_ ? longest_path(info_.speculation) : 0,
+                                             .max_reqs = info_.speculation.disable_by_batch_size,
+                                             .adaptive = adaptive_.get(),
+                                             .tree_slots = num_tree_slots(info_.speculation)});
   if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
   if (progress.resolved) progress.resolved(*this);
   executors_->load(progress.weights);
@@ -486,10 +500,13 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
     }
     if (to_phase(step.mode) == Phase::kDecode) {
       double host_seconds = in_flight_ == nullptr ? seconds_since(step_end) : 0.0;
+      const double draft_seconds = drafter_ ? drafter_->device_seconds() : 0.0;
       if (!step.ahead)
         host_seconds += std::chrono::duration<double>(step_end - step_start).count() -
-                        runner_->device_seconds() - (drafter_ ? drafter_->device_seconds() : 0.0);
+                        runner_->device_seconds() - draft_seconds;
       stats_.decode_host_seconds += host_seconds;
+      stats_.draft_seconds += draft_seconds;
+      stats_.decode_device_seconds += runner_->device_seconds();
     }
   } catch (const std::exception& error) {
     fail_step(step, error.what(), sink);
@@ -555,7 +572,11 @@ void Engine::advance(const ScheduledStep& step, View<const int32_t> tokens, cons
     if (request == nullptr) continue;
     if (request->num_output() == 0)
       executors_->check_saturation(rows_->row(request->row).first(static_cast<size_t>(request->num_prompt)));
-    outputs_->accept(*request, tokens.subspan(row, 1 + static_cast<size_t>(part.num_accepted)), row, sink);
+    request->num_pending = part.num_accepted - part.num_kept;
+    accepted_rows_.assign(1, row);
+    for (const int32_t idx : request->draft.accepted)
+      accepted_rows_.push_back(row + 1 + static_cast<size_t>(idx));
+    outputs_->accept(*request, tokens, accepted_rows_, sink);
     if (request->finish_reason != FinishReason::kNone) end_drafts(*scheduler_->finish(request->id));
   }
 }
@@ -590,7 +611,7 @@ void Engine::draft(const ScheduledStep& step) {
     for (const ScheduledRequest& part : step.requests) cut_to_mask(*part.request);
   } catch (const std::exception& error) {
     try_log_warning("drafting failed, running the step without drafts: ", error.what());
-    for (const ScheduledRequest& part : step.requests) part.request->draft.tokens.clear();
+    for (const ScheduledRequest& part : step.requests) part.request->draft.clear();
   }
   scheduler_->settle_drafts();
 }
@@ -604,7 +625,24 @@ void Engine::end_drafts(const Request& request) {
   }
 }
 
+// Descends from the request's last token to the drafted token that equals the sampled one.
+void Engine::accept_sampled(const ScheduledRequest& part, View<const int32_t> tokens, size_t first_row) {
+  RequestDraft& draft = part.request->draft;
+  int last = -1;
+  for (int idx = 0; idx < part.num_draft; ++idx) {
+    const size_t next = first_row + static_cast<size_t>(idx) + 1;
+    if (draft.parent(idx) != last ||
+        draft.tokens[static_cast<size_t>(idx)] != tokens[first_row + static_cast<size_t>(last + 1)])
+      continue;
+    // A row without an allowed token fails as the first row of the next step.
+    if (!runner_->allows(next, tokens[next])) return;
+    draft.accepted.push_back(last = idx);
+  }
+}
+
 void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
+  const DraftCounts before = stats_.drafts;
+  int num_drafts = 0;
   size_t row = 0;
   const View<const int32_t> sampling = runner_->sampling_requests();
   for (size_t i = 0; i < step.requests.size(); ++i) {
@@ -613,19 +651,26 @@ void Engine::accept_drafts(ScheduledStep& step, View<const int32_t> tokens) {
     const size_t first_row = std::exchange(row, row + 1 + static_cast<size_t>(part.num_draft));
     if (part.request == nullptr || part.request->num_output() == 0) continue;
     RequestDraft& draft = part.request->draft;
-    // A row without an allowed token fails as the first row of the next step.
-    for (int& num = part.num_accepted; num < part.num_draft; ++num) {
-      const size_t drafted_row = first_row + static_cast<size_t>(num), next = drafted_row + 1;
-      if (draft.tokens[static_cast<size_t>(num)] != tokens[drafted_row] ||
-          !runner_->allows(next, tokens[next]))
-        break;
-    }
+    draft.accepted.clear();
+    if (synthetic_)
+      accept_first(draft, synthetic_->next(part.num_draft));
+    else
+      accept_sampled(part, tokens, first_row);
+    part.num_accepted = static_cast<int>(draft.accepted.size());
+    while (part.num_kept < part.num_accepted &&
+           draft.accepted[static_cast<size_t>(part.num_kept)] == part.num_kept)
+      ++part.num_kept;
     if (part.num_draft > 0 && !drafter_->chooses_length())
       draft.limit =
           part.num_rejected() > 0 ? part.num_accepted + 1 : std::max(draft.limit, 2 * part.num_draft);
     draft.counts.add(part.num_draft, part.num_accepted);
     stats_.drafts.add(part.num_draft, part.num_accepted);
+    num_drafts += part.num_draft > 0 ? 1 : 0;
   }
+  if (!adaptive_ || step.num_decodes == 0) return;
+  const auto num_accepted = static_cast<double>(stats_.drafts.num_accepted - before.num_accepted);
+  adaptive_->observe(step.num_decodes,
+                     num_drafts > 0 ? std::optional(num_accepted / num_drafts) : std::nullopt);
 }
 
 // Called before the requests advance, which drops entries of saved states.

@@ -19,6 +19,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class AdaptiveSteps;
 class Drafter;
 class Executors;
 class OutputProcessor;
@@ -26,12 +27,14 @@ class Pooler;
 class ReqToTokenPool;
 class RequestMemory;
 class Scheduler;
+struct ScheduledRequest;
 struct ScheduledStep;
 class SlotAllocator;
 class StepRunner;
 class StepTrace;
 class StateSlots;
 class SwaSlots;
+class SyntheticAcceptance;
 
 // Error for a prompt that leaves no room in the context for an output token.
 class ContextLengthError : public Error {
@@ -95,6 +98,8 @@ struct EngineStats {
   // Host time of decode steps outside of plan, model and sampling: scheduling, step arrays, detokenization,
   // and the sink. Time during which another step was computed is not included.
   double decode_host_seconds = 0.0;
+  // Time of drafts in decode steps, and of plan, model and sampling in decode steps.
+  double draft_seconds = 0.0, decode_device_seconds = 0.0;
 };
 
 // Only one thread uses an engine. All checks that do not depend on weights happen before weights are loaded.
@@ -192,6 +197,8 @@ class Engine {
   void end_drafts(const Request& request);
   // Accepts the drafted tokens that are equal to the sampled ones; `tokens` has one per row of logits.
   void accept_drafts(ScheduledStep& step, View<const int32_t> tokens);
+  // Accepts those of one request; `first_row`: its first row of logits.
+  void accept_sampled(const ScheduledRequest& part, View<const int32_t> tokens, size_t first_row);
   // Recurrent states: passes the tokens of the step that remain to the next launch.
   void keep_accepted_states(const ScheduledStep& step);
   // Pools the hidden states of a request into its vector, and ends the request.
@@ -213,13 +220,16 @@ class Engine {
   std::unique_ptr<StateSlots> state_slots_;  // null: the model has no recurrent states
   std::unique_ptr<Executors> executors_;
   std::unique_ptr<RequestMemory> memory_;
-  std::unique_ptr<Drafter> drafter_;  // null: no speculation
+  std::unique_ptr<Drafter> drafter_;                // null: no speculation
+  std::unique_ptr<SyntheticAcceptance> synthetic_;  // null: drafts are verified
+  std::unique_ptr<AdaptiveSteps> adaptive_;         // null: drafts have the length of the options
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<StepRunner> runner_;
   std::unique_ptr<Pooler> pooler_;  // null: the engine generates
   std::unique_ptr<OutputProcessor> outputs_;
   RequestId next_id_ = 1;
   bool overlaps_ = false;
+  std::vector<size_t> accepted_rows_;   // rows of logits of a request's tokens, in a step
   ScheduledStep* in_flight_ = nullptr;  // launched, and not waited for
   Clock::time_point step_start_;  // start of the step in flight, or arrival of the previous step's tokens
 };

@@ -42,9 +42,29 @@ struct Logprobs {
 // Drafted tokens of a request, and the limits and counts of its drafts (speculative decoding).
 struct RequestDraft {
   std::vector<int32_t> tokens;  // predicted tokens after Request::tokens, for the current step
+  // Trees: for each token the index of the one before it, which is smaller, or -1 for the request's last
+  // token. The first tokens are the most likely path. Empty: a chain.
+  std::vector<int32_t> parents;
+  // After the step: indices of the accepted tokens, a path from the request's last token.
+  std::vector<int32_t> accepted;
   // Maximum length of the next draft: see Scheduler.
   int limit = std::numeric_limits<int>::max();
   DraftCounts counts;
+
+  int parent(int idx) const { return parents.empty() ? idx - 1 : parents[static_cast<size_t>(idx)]; }
+  void clear() {
+    tokens.clear();
+    parents.clear();
+    accepted.clear();
+  }
+  // Reduces a tree to the path that its first tokens form.
+  void cut_to_chain() {
+    size_t length = 0;
+    while (length < tokens.size() && parent(static_cast<int>(length)) == static_cast<int>(length) - 1)
+      ++length;
+    tokens.resize(length);
+    parents.clear();
+  }
 };
 
 // Owned by the engine's thread.
@@ -52,7 +72,7 @@ struct RequestDraft {
 //   tokens  [0, num_prompt)              the prompt
 //           [num_prompt, tokens.size())  the output
 //           [0, num_computed)            K/V is in the pool
-//           [num_computed, size)         to compute: one token in decode, more in prefill
+//           [num_computed, size)         to compute: 1 + num_pending tokens in decode, more in prefill
 // Slots are allocated for [0, num_slots); num_computed <= num_slots.
 struct Request {
   RequestId id = 0;     // id of this completion
@@ -67,6 +87,9 @@ struct Request {
   std::string long_salt;
   int num_computed = 0;
   int num_slots = 0;
+  // Accepted tokens of a tree whose K/V are not in the slots of their positions. The next step computes them
+  // again, before the last token.
+  int num_pending = 0;
   RequestRow row = kPaddingRow;  // kPaddingRow: not admitted
   SamplingParams params;
   int priority = 0;                           // with SchedulePolicy::kPriority, higher ones go first
@@ -115,7 +138,7 @@ struct Request {
   int num_to_compute() const { return num_tokens() - num_computed; }
   // Returns false while the mask of the next token is being computed.
   bool mask_ready() const { return !mask || mask->ready(); }
-  bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1; }
+  bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1 + num_pending; }
   kernels::SamplingRule sampling_rule() const;
 };
 

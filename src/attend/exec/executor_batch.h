@@ -81,6 +81,12 @@ struct ExecutorBatch {
   std::vector<ExecutorRequest> requests;
   std::vector<int32_t> token_ids;    // [num_tokens]: new tokens of all requests, in request order
   std::vector<int32_t> token_types;  // [num_tokens]: ModelInput::token_types; empty: all are 0
+  // [num_tokens]: trees of new tokens, as in RequestDraft. A token attends to the keys before the step, to
+  // its ancestors and to itself, and is one position after its parent. Its parent is a new token of its
+  // request with a smaller index, counted from the request's first one; -1: the last token before the step.
+  // Token i of a request is stored in the slot of row position num_computed + i, whatever its own position
+  // is. Empty: each token follows the one before it. Steps of mode kTargetVerify only.
+  std::vector<int32_t> tree_parents;
   // [3 * num_tokens]: ModelInput::rope_positions; empty: those of the requests
   std::vector<int32_t> rope_positions;
   std::vector<ImageTokens> images;           // executors with ExecutorConfig::encodes_images

@@ -91,8 +91,7 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
     if (built != step.size) arrays_->build(padding, stream_, step.size);
     built = step.size;
     arrays_->set_max_seqlen_kv(longest(step.short_requests));
-    // Decode steps of a draft follow its own predictions.
-    queue_model(config_.hidden_states, HiddenSource::kDraft);
+    queue_model(config_.hidden_states, graph_source(step.size));
   };
   // Plans of more than one token per request depend on it for no other numbers of requests.
   const auto plan_depends_on_kv_len = [&](const StepSize& size) {
@@ -140,10 +139,14 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
   if (size.verifies()) arrays_->set_max_seqlen_kv(longest(short_requests));
-  const bool in_graph = !spec().draft || batch.hidden_source == HiddenSource::kDraft;
+  const bool in_graph = !spec().draft || batch.hidden_source == graph_source(size);
   if (!in_graph || !graphs_.launch({size, short_requests}, stream_))
     queue_model(batch.hidden_states, batch.hidden_source);
   return output;
+}
+
+HiddenSource ModelExecutor::graph_source(const StepSize& size) {
+  return size.verifies() ? HiddenSource::kTarget : HiddenSource::kDraft;
 }
 
 StepSize ModelExecutor::padded_size(const ExecutorBatch& batch) const {
@@ -203,7 +206,7 @@ void ModelExecutor::queue_model(bool hidden_states, HiddenSource source) {
   const ForwardBatch& batch = arrays_->batch();
   storage_->write_new_slots({.rows = raw(batch.request_rows),
                              .cu_seqlen_q = batch.cu_seqlen_q,
-                             .positions = batch.positions,
+                             .positions = arrays_->row_positions(),
                              .slots = raw(batch.out_slots)},
                             stream_);
   attention_->plan(batch, stream_);

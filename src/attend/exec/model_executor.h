@@ -70,6 +70,9 @@ class ModelExecutor final : public Executor {
   void queue_model(bool hidden_states, HiddenSource source);
   void queue_late_token_ids(const ExecutorBatch& batch);
   void queue_hidden_rows(const ExecutorBatch& batch);
+  // Graphs of a draft head: decode steps follow its own predictions, steps with more tokens per request read
+  // the target's states (draft extend).
+  static HiddenSource graph_source(const StepSize& size);
   // Encodes the images of the step that are not in the cache, and sets image_rows_.
   void queue_images(const ExecutorBatch& batch);
   // Size that a step is padded to.

@@ -3,11 +3,12 @@
 #include <algorithm>
 
 #include "attend/base/error.h"
+#include "attend/base/math.h"
 
 namespace attend {
 
 StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
-                           int num_token_types, int num_rope_positions) {
+                           int num_token_types, int num_rope_positions, int mask_words) {
   size_t offset = 0;
   const auto place = [&]<class T>(T*& array, int count) {
     array =
@@ -16,6 +17,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   };
   // The widest elements come first, so that all are aligned.
   place(rules, num_logit_rows);
+  place(tree_mask, num_tokens * mask_words);
   place(request_rows, num_reqs);
   place(seqlen_kv, num_reqs);
   place(cu_seqlen_q, num_reqs + 1);
@@ -23,6 +25,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   place(logit_rows, num_logit_rows);
   place(positions, num_tokens);
   place(token_ids, num_tokens);
+  place(row_positions, mask_words > 0 ? num_tokens : 0);
   place(out_slots, num_tokens);
   place(shared_seqlen_kv, 1);
   place(shared_cu_seqlen_q, 2);
@@ -56,10 +59,11 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
       columns_(columns),
       has_prefix_info_(has_prefix_info),
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens,
-                   3 * limits.max_tokens)
+                   3 * limits.max_tokens, ceil_div(limits.max_tree_tokens, 64))
                     .num_bytes +
                 column_bytes(columns, limits.max_reqs, limits.max_tokens),
-            request_table.device) {
+            request_table.device),
+      max_tree_tokens_(limits.max_tree_tokens) {
   num_drafts_.reserve(static_cast<size_t>(limits.max_reqs));
 }
 
@@ -73,19 +77,27 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   const int num_pad_tokens = all_tokens - step.num_tokens();
   ensure(num_pad_tokens >= all_reqs - num_reqs && all_reqs >= num_reqs, "a step of ", num_reqs,
          " requests and ", step.num_tokens(), " tokens, padded to ", all_reqs, " and ", all_tokens);
-  const int all_logit_rows = static_cast<int>(step.rules.size()) + num_pad_tokens;
+  // Every token of a padded step has a row of logits.
+  const int all_logit_rows = padded ? all_tokens : static_cast<int>(step.rules.size());
   const auto num_types = static_cast<int>(step.token_types.size());
   ensure(num_types == 0 || num_types == all_tokens, "a step of ", all_tokens, " tokens with ", num_types,
          " token types");
   const auto num_positions = static_cast<int>(step.rope_positions.size());
   ensure(num_positions == 0 || num_positions == 3 * all_tokens, "a step of ", all_tokens, " tokens with ",
          num_positions, " positions on three axes");
-  const auto arrays_at = [&](std::byte* base) {
-    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions);
-  };
-  const Arrays arrays = arrays_at(ring_.next_slot().data());
   // The same for all steps of a padded size, also if a graph is captured with padding only.
   int max_seqlen_q = padded ? size.max_seqlen_q : 0, max_seqlen_kv = padded ? 1 : 0;
+  for (const ExecutorRequest& request : step.requests) max_seqlen_q = std::max(max_seqlen_q, request.num_new);
+  const bool has_mask = !step.tree_parents.empty() || (size.verifies() && max_tree_tokens_ > 0);
+  ensure(!has_mask || max_seqlen_q <= max_tree_tokens_, "a tree of ", max_seqlen_q, " new tokens: at most ",
+         max_tree_tokens_);
+  ensure(step.tree_parents.empty() || std::ssize(step.tree_parents) == step.num_tokens(), "trees of ",
+         step.tree_parents.size(), " tokens in a step of ", step.num_tokens());
+  mask_words_ = has_mask ? ceil_div(max_seqlen_q, 64) : 0;
+  const auto arrays_at = [&](std::byte* base) {
+    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions, mask_words_);
+  };
+  const Arrays arrays = arrays_at(ring_.next_slot().data());
   arrays.cu_seqlen_q[0] = 0;
   PrefixInfo prefix{.table = request_table_.as<const int32_t>(), .table_stride = request_table_.strides[0]};
   Counts counts;
@@ -96,16 +108,20 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   for (int i = 0; i < num_reqs; ++i) {
     const ExecutorRequest& request = step.requests[static_cast<size_t>(i)];
     const int end = request.num_computed + request.num_new;
+    const int first_token = counts.num_tokens;
     add_request(arrays, i, request, counts);
-    max_seqlen_q = std::max(max_seqlen_q, request.num_new);
+    if (has_mask) add_tree(arrays, step, request, first_token);
     max_seqlen_kv = std::max(max_seqlen_kv, end);
     prefix.add(end, request.num_new);
   }
   for (int i = num_reqs; i < all_reqs; ++i) add_padding(arrays, i, counts);
   while (counts.num_tokens < all_tokens) add_pad_token(arrays, counts);
+  const int num_rows_without_tokens = all_logit_rows - counts.num_logit_rows;
+  while (padded && counts.num_logit_rows < all_logit_rows) add_logit_row(arrays, 0, counts);
   ensure(counts.num_tokens == all_tokens && counts.num_logit_rows == all_logit_rows, "a step of ",
          step.token_ids.size(), " tokens and ", step.rules.size(), " rows of logits whose requests have ",
-         counts.num_tokens - num_pad_tokens, " and ", counts.num_logit_rows - num_pad_tokens);
+         counts.num_tokens - num_pad_tokens, " and ",
+         counts.num_logit_rows - num_pad_tokens - num_rows_without_tokens);
   if (step.shared.num_keys > 0) add_shared(arrays, step);
   set_num_drafts(step, all_reqs);
   ring_.upload(add_columns(arrays, all_reqs, all_tokens), stream);
@@ -183,8 +199,36 @@ void StepArrays::add_pad_token(const Arrays& arrays, Counts& counts) {
   arrays.token_ids[counts.num_tokens] = 0;
   arrays.positions[counts.num_tokens] = 0;
   arrays.out_slots[counts.num_tokens] = kNoSlot;
+  if (mask_words_ > 0) {
+    // A pad request sees its only token; others are of no request.
+    uint64_t* const row = arrays.tree_mask + int64_t{counts.num_tokens} * mask_words_;
+    std::fill_n(row, mask_words_, uint64_t{0});
+    *row = 1;
+    arrays.row_positions[counts.num_tokens] = 0;
+  }
+  add_logit_row(arrays, counts.num_tokens++, counts);
+}
+
+void StepArrays::add_logit_row(const Arrays& arrays, int token, Counts& counts) {
   arrays.rules[counts.num_logit_rows] = {.temperature = 0.0f};
-  arrays.logit_rows[counts.num_logit_rows++] = counts.num_tokens++;
+  arrays.logit_rows[counts.num_logit_rows++] = token;
+}
+
+void StepArrays::add_tree(const Arrays& arrays, const ExecutorBatch& step, const ExecutorRequest& request,
+                          int first_token) const {
+  for (int i = 0; i < request.num_new; ++i) {
+    const int token = first_token + i;
+    const int parent = step.tree_parents.empty() ? i - 1 : step.tree_parents[static_cast<size_t>(token)];
+    ensure(parent >= -1 && parent < i, "new token ", i, " of a tree has the parent ", parent);
+    uint64_t* const row = arrays.tree_mask + int64_t{token} * mask_words_;
+    if (parent < 0)
+      std::fill_n(row, mask_words_, uint64_t{0});
+    else
+      std::copy_n(arrays.tree_mask + int64_t{first_token + parent} * mask_words_, mask_words_, row);
+    row[i / 64] |= uint64_t{1} << (i % 64);
+    arrays.row_positions[token] = request.num_computed + i;
+    arrays.positions[token] = parent < 0 ? request.num_computed : arrays.positions[first_token + parent] + 1;
+  }
 }
 
 void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs,
@@ -200,13 +244,14 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
             .cu_seqlen_q = {on_device.cu_seqlen_q, reqs + 1},
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
-            .tree_mask = {},
+            .tree_mask = {on_device.tree_mask, tokens * static_cast<size_t>(mask_words_)},
             .prefix_ready = step.prefix_ready,
             .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
                        .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
                        .suffix_seqlen_kv = {on_device.suffix_seqlen_kv, reqs},
                        .suffix_offsets = {on_device.suffix_offsets, reqs}}};
   token_ids_ = {on_device.token_ids, tokens};
+  row_positions_ = {mask_words_ > 0 ? on_device.row_positions : on_device.positions, tokens};
   model_input_ = {.token_ids = {on_device.token_ids, tokens},
                   .logit_rows = {on_device.logit_rows, logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs},

@@ -24,13 +24,17 @@ class StepArrays {
   StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
              std::span<StepColumn* const> columns = {}, bool has_prefix_info = true);
 
-  // Describes `step`, padded to `size` if that has requests: decode steps, and steps with drafts in which
-  // every token has logits. Pad requests have request row 0, length 1, one token that is not stored, and
-  // logits that are ignored. Further pad tokens follow the last request. Only a decode step without padding
-  // has shared keys.
+  // Describes `step`, padded to `size` if that has requests: decode steps, and steps with drafts. Pad
+  // requests have request row 0, length 1, one token that is not stored, and logits that are ignored. Further
+  // pad tokens follow the last request, and a padded step has as many rows of logits as tokens. If
+  // limits.max_tree_tokens is set, padded steps with drafts have a tree mask, also for chains. Only a decode
+  // step without padding has shared keys.
   void build(const ExecutorBatch& step, Stream& stream, const StepSize& size = {});
 
   const ForwardBatch& batch() const { return batch_; }
+  // [num_tokens] on the device: index of each token in its request's row. Under a tree mask it differs from
+  // the token's position.
+  View<const int32_t> row_positions() const { return row_positions_; }
   // Overrides batch().max_seqlen_kv for steps that consist of padding and represent other lengths (graphs).
   void set_max_seqlen_kv(int max_seqlen_kv) { batch_.max_seqlen_kv = max_seqlen_kv; }
   // [num_tokens] on the device: the token ids of model_input().
@@ -43,12 +47,15 @@ class StepArrays {
   // Addresses of a step's arrays in a block of bytes at `base`. They are adjacent, to keep the upload small.
   // Padded steps of one size have the same addresses, as graphs require. The columns follow the arrays.
   struct Arrays {
+    // `mask_words`: words of the tree mask per token; 0: no tree mask.
     Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, int num_token_types,
-           int num_rope_positions);
+           int num_rope_positions, int mask_words);
 
     kernels::SamplingRule* rules;
+    uint64_t* tree_mask;
     RequestRow* request_rows;
     int32_t *seqlen_kv, *cu_seqlen_q, *prompt_lens, *logit_rows, *positions, *token_ids;
+    int32_t* row_positions;  // only with a tree mask
     TokenSlot* out_slots;
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets;
     int32_t* token_types;     // only of steps with token types, which are not padded
@@ -62,9 +69,14 @@ class StepArrays {
   };
 
   void add_request(const Arrays& arrays, int request_idx, const ExecutorRequest& request, Counts& counts);
+  // Overwrites the positions of the request's tokens, which start at `first_token`, by those of their tree.
+  void add_tree(const Arrays& arrays, const ExecutorBatch& step, const ExecutorRequest& request,
+                int first_token) const;
   void add_padding(const Arrays& arrays, int request_idx, Counts& counts);
   // Adds a token that is not stored, with a row of logits.
   void add_pad_token(const Arrays& arrays, Counts& counts);
+  // Adds a row of logits of a token, which is ignored.
+  void add_logit_row(const Arrays& arrays, int token, Counts& counts);
   void add_shared(const Arrays& arrays, const ExecutorBatch& step);
   void set_num_drafts(const ExecutorBatch& step, int padded_reqs);
   void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
@@ -81,7 +93,10 @@ class StepArrays {
   StagingRing ring_;
   ForwardBatch batch_;
   ModelInput model_input_;
+  int max_tree_tokens_;
+  int mask_words_ = 0;  // of the step
   View<int32_t> token_ids_;
+  View<const int32_t> row_positions_;
   View<const kernels::SamplingRule> rules_;
 };
 

@@ -42,8 +42,8 @@ class ReqToTokenPool {
   // Writes slots of positions first, first + 1, ... of a row. Throws Error(kInternal) and changes nothing for
   // a row that is not in use, a position out of range, or a negative slot.
   void write(RequestRow row, int first, View<const TokenSlot> slots);
-  // Like write(), for slots of cached tokens, which no step stores. Copies of the table receive them by
-  // apply_shared_writes().
+  // Like write(), for slots of cached or skipped tokens, which no step stores. Copies of the table receive
+  // them by apply_shared_writes().
   void write_shared(RequestRow row, int first, View<const TokenSlot> slots);
   // Slots of positions [0, max_context_len); all 0 in the padding row.
   View<const TokenSlot> row(RequestRow row) const;

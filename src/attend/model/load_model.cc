@@ -58,18 +58,35 @@ Tensor read_head_tokens(const CheckpointTensors* files, const ModelSpec& spec, s
   return tokens;
 }
 
+// Returns the prefixes of the tensors that a draft reads from the files of its target, `spec`.
+std::vector<std::string> prediction_prefixes(const ModelSpec& spec, const ModelArchitecture& architecture,
+                                             const CheckpointTensors& files) {
+  const DecoderNames& names = architecture.prediction->names;
+  const WeightPrefixes prefixes = find_prefixes(names, architecture.prediction->prefixes, files);
+  const int layer = names.layers == architecture.names.layers ? spec.num_layers() : 0;
+  std::vector<std::string> read = {
+      stored_name(std::string(names.layers) + "." + std::to_string(layer) + ".", prefixes)};
+  for (const std::string_view name :
+       {names.final_norm, names.draft_projection, names.draft_embedding_norm, names.draft_hidden_norm})
+    if (!name.empty() && !name.starts_with('.'))
+      read.push_back(stored_name(std::string(name) + ".", prefixes));
+  return read;
+}
+
 // Checks files against the slots before weights are read.
 void check_tensors(std::span<const WeightSlot> slots, WeightPrefixes prefixes, const CheckpointTensors& files,
-                   const ModelSpec& spec, const ModelArchitecture& architecture, Device device) {
+                   const ModelSpec& spec, const ModelArchitecture& architecture,
+                   const ModelPlacement& placement) {
   if (spec.draft) {
     const std::string layer = layer_prefix(0, spec, architecture.names);
     return check_draft_tensors(slots, files, spec, stored_name(layer, prefixes));
   }
-  check_unused_tensors(
-      slots, files, spec,
-      {.layers = stored_name(std::string(architecture.names.layers) + ".", prefixes),
-       .predicts_more_tokens = architecture.predicts_more_tokens,
-       .encoder = device.type == DeviceType::kCpu ? vision_prefix(files, spec) : std::string()});
+  UnusedTensorRules rules{
+      .layers = stored_name(std::string(architecture.names.layers) + ".", prefixes),
+      .predicts_more_tokens = architecture.predicts_more_tokens,
+      .encoder = placement.device.type == DeviceType::kCpu ? vision_prefix(files, spec) : std::string()};
+  if (placement.has_prediction) rules.read_elsewhere = prediction_prefixes(spec, architecture, files);
+  check_unused_tensors(slots, files, spec, rules);
 }
 
 }  // namespace
@@ -91,12 +108,12 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
   auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
   if (files && placement.num_ranks == 1)
-    check_tensors(slots, prefixes, *files, spec, architecture, placement.device);
+    check_tensors(slots, prefixes, *files, spec, architecture, placement);
   // A rank may use only some of the tensors.
   if (files && placement.num_ranks > 1 && placement.rank == 0) {
     const NamedSlots whole =
         make_named_slots(spec, {.device = placement.device, .dtype = placement.dtype}, files.get());
-    check_tensors(whole.slots, prefixes, *files, spec, architecture, placement.device);
+    check_tensors(whole.slots, prefixes, *files, spec, architecture, placement);
   }
   if (spec.draft) {
     const Tensor tokens = read_head_tokens(files.get(), spec, architecture.names.draft_tokens);

@@ -271,8 +271,9 @@ ModelSpec read_config(const Checkpoint& checkpoint) {
   return spec;
 }
 
-ModelSpec read_draft_config(const Checkpoint& checkpoint) {
-  const JsonNode file = checkpoint.config();
+namespace {
+
+ModelSpec read_draft_spec(const JsonNode& file) {
   ModelSpec spec = read_spec(file);
   if (!spec.draft) {
     const ModelArchitecture& target = find_architecture(spec.architecture, file.where("architectures"));
@@ -285,6 +286,17 @@ ModelSpec read_draft_config(const Checkpoint& checkpoint) {
     spec.architecture = prediction.name;
     if (prediction.names.layers == target.names.layers) spec.draft->first_layer = num_layers;
   }
+  return spec;
+}
+
+}  // namespace
+
+ModelSpec parse_draft_config(std::string_view config_json, const std::string& name) {
+  return read_draft_spec(JsonNode(parse_json(config_json, name), name));
+}
+
+ModelSpec read_draft_config(const Checkpoint& checkpoint) {
+  ModelSpec spec = read_draft_spec(checkpoint.config());
   complete_spec(checkpoint, spec);
   return spec;
 }

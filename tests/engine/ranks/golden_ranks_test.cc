@@ -92,7 +92,7 @@ std::vector<std::string> golden_names() {
   for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
     const std::string name = entry.path().filename();
     if (!entry.is_directory() || name.starts_with("draft-") || name.starts_with("embed-") ||
-        name.starts_with("score-"))
+        name.starts_with("score-") || name.starts_with("vision-"))
       continue;
     if (name == "qwen2-5-vl-flat") continue;  // its prompts have placeholders of images
 

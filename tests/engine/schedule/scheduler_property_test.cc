@@ -189,7 +189,7 @@ class SchedulerSimulation {
     for (ScheduledRequest& part : step.requests) {
       std::vector<int32_t>& tokens = flight.tokens.emplace_back();
       if (!part.samples()) continue;
-      part.num_accepted = random_below(part.num_draft + 1);
+      part.num_accepted = part.num_kept = random_below(part.num_draft + 1);
       const auto draft = part.request->draft.tokens.begin();
       tokens.assign(draft, draft + part.num_accepted);
       tokens.push_back(random_below(3));

@@ -95,6 +95,26 @@ TEST_F(SchedulerTest, PrefillsSeveralPromptsInOneStepThenDecodes) {
   EXPECT_EQ(step(), "1:1 2:1");
 }
 
+// Copies of the rows on a GPU receive slots of new tokens from the steps that store them, and those of
+// skipped tokens in another way.
+TEST_F(SchedulerTest, SharesTheSlotsOfSkippedTokensWithCopiesOfTheRows) {
+  make(2, 8, 4, 32);
+  std::unique_ptr<Request> request = find_request(1, 21);
+  request->num_skipped = 18;
+  const Request& skipped = *request;
+  scheduler_->submit(std::move(request));
+  int64_t cursor = rows_->shared_cursor();
+  EXPECT_EQ(step(), "1:3");
+  std::vector<bool> is_copied(21, false);
+  rows_->apply_shared_writes(cursor, [&](const RowRange& range) {
+    EXPECT_EQ(range.row, skipped.row);
+    for (int position = range.first; position < range.first + range.count; ++position)
+      is_copied.at(static_cast<size_t>(position)) = true;
+  });
+  for (int position = 0; position < 21; ++position) EXPECT_EQ(is_copied[position], position < 18) << position;
+  for (const TokenSlot slot : rows_->row(skipped.row).first(21)) EXPECT_GT(slot.value, 0);
+}
+
 TEST_F(SchedulerTest, MixesANewPromptWithRunningDecodes) {
   make(4, 64, 4, 32);
   submit(1, 5);
@@ -514,7 +534,7 @@ TEST_F(SchedulerTest, ReservesSlotsForDraftsAndFreesUnusedOnes) {
   EXPECT_EQ(decode.requests[1].request->num_slots, 6);
   scheduler_->check_memory();
 
-  decode.requests[0].num_accepted = 1;
+  decode.requests[0].num_accepted = decode.requests[0].num_kept = 1;
   scheduler_->advance();
   EXPECT_EQ(decode.requests[0].request->num_slots, 7);
   scheduler_->check_memory();

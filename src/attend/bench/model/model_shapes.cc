@@ -1,5 +1,6 @@
 #include "attend/bench/model/model_shapes.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -101,15 +102,8 @@ const std::map<std::string, Shape>& shapes() {
   return table;
 }
 
-}  // namespace
-
-std::string shape_names() {
-  std::string names;
-  for (const auto& [name, values] : shapes()) names += (names.empty() ? "" : ", ") + name;
-  return names;
-}
-
-ModelSpec shape_model(const std::string& shape) {
+// Returns the config.json of a shape.
+nlohmann::json shape_config(const std::string& shape) {
   const auto found = shapes().find(shape);
   if (found == shapes().end())
     fail(ErrorCode::kInvalidArgument, "--shape ", shape, ": expected one of ", shape_names());
@@ -129,10 +123,53 @@ ModelSpec shape_model(const std::string& shape) {
                            {"tie_word_embeddings", s.tied},
                            {"torch_dtype", "bfloat16"}};
   config.update(nlohmann::json::parse(s.more));
-  ModelSpec spec = parse_config(config.dump(), "--shape " + shape);
+  return config;
+}
+
+ModelSpec spread_experts(ModelSpec spec) {
   for (size_t i = 0; i < spec.layers.size(); ++i)
     if (auto* const moe = find_moe(spec.layers[i].mlp)) moe->rule.spread = static_cast<uint32_t>(i) + 1;
   return spec;
+}
+
+}  // namespace
+
+std::string shape_names() {
+  std::string names;
+  for (const auto& [name, values] : shapes()) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
+
+ModelSpec shape_model(const std::string& shape) {
+  return spread_experts(parse_config(shape_config(shape).dump(), "--shape " + shape));
+}
+
+ModelSpec shape_draft(SpeculativeAlgorithm algorithm, const ModelSpec& target, const std::string& shape) {
+  require(has_draft_head(algorithm), "speculative_algorithm ", to_string(algorithm), ": has no draft head");
+  if (algorithm == SpeculativeAlgorithm::kNextn)
+    return spread_experts(parse_draft_config(shape_config(shape).dump(), "--shape " + shape));
+  constexpr int kHeadDim = 128, kDraftVocab = 32000;
+  const LayerSpec& first = target.layers.front();
+  const auto* const attention = std::get_if<AttentionSpec>(&first.mixer);
+  const auto* const mlp = std::get_if<GatedMlpSpec>(&first.mlp);
+  const int num_heads = attention != nullptr ? attention->num_q_heads : target.hidden_size / kHeadDim;
+  const bool is_eagle3 = algorithm == SpeculativeAlgorithm::kEagle3;
+  const nlohmann::json config = {
+      {"architectures", {is_eagle3 ? "LlamaForCausalLMEagle3" : "LlamaForCausalLMEagle"}},
+      {"num_hidden_layers", 1},
+      {"hidden_size", target.hidden_size},
+      {"intermediate_size", mlp != nullptr ? mlp->intermediate_size : 6 * target.hidden_size},
+      {"vocab_size", target.vocab_size},
+      {"draft_vocab_size", std::min(kDraftVocab, target.vocab_size)},
+      {"num_attention_heads", num_heads},
+      {"num_key_value_heads", attention != nullptr ? attention->num_kv_heads : num_heads},
+      {"head_dim", attention != nullptr ? attention->head_dim : kHeadDim},
+      {"hidden_act", "silu"},
+      {"max_position_embeddings", 131072},
+      {"rms_norm_eps", 1e-5}};
+  ModelSpec draft = parse_config(config.dump(), "draft head");
+  draft.dtype = target.dtype;
+  return draft;
 }
 
 }  // namespace attend::bench

@@ -11,6 +11,7 @@
 #include "attend/bench/attention/attention_bench.h"
 #include "attend/bench/model/gpu_model_bench.h"
 #include "attend/bench/model/model_bench.h"
+#include "attend/bench/model/speculation_bench.h"
 #include "attend/cli/commands/commands.h"
 #include "attend/cli/help/command_help.h"
 #include "attend/cli/options/bench_options.h"
@@ -31,6 +32,7 @@ struct BenchOptions {
   std::vector<int> depths = bench::ModelBenchOptions().depths;
   int repetitions = bench::ModelBenchOptions().repetitions;
   std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
+  double accept_length = 0.0;
   std::string json;
 };
 
@@ -82,8 +84,32 @@ void reject_flag(const CLI::App& app, const char* flag, std::string_view for_who
 
 using OnCase = std::function<void(const bench::Report&)>;
 
+// Returns the depth of a bench that times one.
+int one_depth(const CLI::App& app, const BenchOptions& options, std::string_view where, int missing) {
+  if (!given(app, "--depth")) return missing;
+  require(options.depths.size() == 1, "--depth: expected one number ", where, ", got ",
+          options.depths.size());
+  return options.depths.front();
+}
+
+bench::Report bench_speculation(const CLI::App& app, const BenchOptions& options, EngineConfig engine,
+                                EngineBars& bars, const OnCase& on_case) {
+  for (const char* flag : {"--prompt-tokens", "--new-tokens"})
+    require(!given(app, flag), flag, ": no effect with --speculative-algorithm");
+  engine.speculation.synthetic_accept_length = options.accept_length;
+  bench::SpeculationBenchOptions speculation{
+      .engine = engine, .progress = bars.progress(), .on_case = on_case};
+  if (given(app, "--batch-sizes")) speculation.batch_sizes = options.batch_sizes;
+  if (given(app, "--repetitions")) speculation.repetitions = options.repetitions;
+  speculation.depth = one_depth(app, options, "with --speculative-algorithm", speculation.depth);
+  return bench::bench_speculation(speculation);
+}
+
 bench::Report bench_model(const CLI::App& app, const BenchOptions& options, const EngineConfig& engine,
                           EngineBars& bars, const OnCase& on_case) {
+  if (engine.speculation.algorithm) return bench_speculation(app, options, engine, bars, on_case);
+  require(!given(app, "--speculative-accept-length"),
+          "--speculative-accept-length: requires --speculative-algorithm");
   if (engine.device.type == DeviceType::kCuda) {
     for (const char* flag : {"--prompt-tokens", "--new-tokens", "--repetitions"})
       reject_flag(app, flag, "CPUs", engine.device);
@@ -91,11 +117,7 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
                                     .batch_sizes = options.batch_sizes,
                                     .progress = bars.progress(),
                                     .on_case = on_case};
-    if (given(app, "--depth")) {
-      require(options.depths.size() == 1, "--depth: expected one number on a GPU, got ",
-              options.depths.size());
-      gpu.depth = options.depths.front();
-    }
+    gpu.depth = one_depth(app, options, "on a GPU", gpu.depth);
     return bench::bench_model_on_gpu(gpu);
   }
   reject_flag(app, "--batch-sizes", "GPUs", engine.device);
@@ -192,10 +214,19 @@ void add_bench(CLI::App& app, Command& selected) {
       "On a CPU: one request, with cases pp512 (a prompt of 512 tokens) and tg128 (128 generated "
       "tokens), named as in llama-bench; tokens/s is the mean, us the median step. "
       "On a GPU: decode steps of batches with 1k tokens of context, and a prompt of 8k tokens. "
-      "With --attention-backend all: every backend that supports the model");
+      "With --attention-backend all: every backend that supports the model. "
+      "With --speculative-algorithm: verification of drafts, the draft model, and whole rounds, compared "
+      "with "
+      "plain decode steps");
   // No size options, since the bench chooses sizes by case.
   add_choice_options(*command, model->engine, ModelArgument::kOptional);
   add_run_options(*command, model->engine);
+  add_draft_model_options(*command, model->engine);
+  add_number(
+      *command, "--speculative-accept-length", model->accept_length,
+      "mean number of tokens per verification, whatever is drafted: models with random weights accept no "
+      "drafts; default: drafts are verified",
+      Range<double>{.lowest = 1.0, .highest = 64.0});
   add_model_choice(*command, model->model);
   set_group(*command, "Cases");
   add_numbers(*command, "--prompt-tokens,--n-prompt,-p", model->prompt_tokens,
@@ -204,11 +235,12 @@ void add_bench(CLI::App& app, Command& selected) {
               "CPUs: numbers of tokens to generate, such as 32,128; 0: none");
   add_numbers(*command, "--depth,--n-depth,-d", model->depths, "0 to the model's maximum length",
               "context length before the timed tokens; CPUs: such as 0,4096,16384; GPUs: one "
-              "number, without it 1000");
-  add_number(*command, "--repetitions,-r", model->repetitions, "CPUs: number of repetitions of each case",
+              "number, without it 1000; with drafts one number, without it 128");
+  add_number(*command, "--repetitions,-r", model->repetitions,
+             "CPUs, and with drafts: number of repetitions of each case",
              Range<int>{.lowest = 1, .highest = 1000});
   add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to the model's maximum length",
-              "GPUs: batch sizes of the timed decode steps");
+              "GPUs, and with drafts: batch sizes of the timed decode steps");
   set_usual_flags(*command, {"--model-path", "--shape", "--prompt-tokens", "--new-tokens", "--batch-sizes",
                              "--device", "--threads"});
   select(command, model, run_model);

@@ -12,6 +12,7 @@ namespace attend::cli {
 struct ModelChoice {
   std::string shape;
   std::string weight_format;
+  std::string draft_shape;
   int num_layers = 0;  // used if given; otherwise from the config
 };
 

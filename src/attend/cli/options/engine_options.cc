@@ -85,6 +85,9 @@ constexpr SpeculativeFlag kSpeculativeFlags[] = {
     {"--speculative-draft-attention-backend", {}},
     {"--speculative-num-steps", {}},
     {"--speculative-eagle-topk", {}},
+    {"--speculative-attention-mode", {}},
+    {"--speculative-adaptive", {}},
+    {"--speculative-adaptive-config", {}},
     {"--speculative-ngram-max-match-window-size", SpeculativeAlgorithm::kNgram},
     {"--speculative-ngram-min-match-window-size", SpeculativeAlgorithm::kNgram},
     {"--speculative-suffix-max-tree-depth", SpeculativeAlgorithm::kSuffix},
@@ -97,6 +100,11 @@ SpeculativeOptions to_speculation(const CLI::App& app, const EngineOptions& opti
   SpeculativeOptions speculation = options.speculation;
   if (!options.speculative_draft_model.empty())
     speculation.draft_model_path = find_model(options.speculative_draft_model);
+  speculation.adaptive_config = options.speculative_adaptive_config;
+  require(options.speculative_attention_mode == "decode" || options.speculative_attention_mode == "prefill",
+          "--speculative-attention-mode ", options.speculative_attention_mode,
+          ": expected decode or prefill");
+  if (options.speculative_attention_mode == "prefill") speculation.attention_mode = Phase::kPrefill;
   if (!options.speculative_algorithm.empty())
     speculation.algorithm = parse_speculative_algorithm(options.speculative_algorithm);
   for (const auto& [flag, algorithm] : kSpeculativeFlags) {
@@ -141,30 +149,9 @@ void warn_about_gpu_flags(const CLI::App& app) {
     if (given(app, flag)) log_warning(flag, ": ignored; only for GPUs, and the device is cpu");
 }
 
-void add_speculation_options(CLI::App& app, EngineOptions& options) {
+// Adds the flags of drafts without a model.
+void add_lookup_options(CLI::App& app, EngineOptions& options) {
   SpeculativeOptions& numbers = options.speculation;
-  set_group(app, "Speculative decoding");
-  add_text(
-      app, "--speculative-algorithm", options.speculative_algorithm,
-      "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
-      "of the last tokens), SUFFIX (drafts the most frequent continuation, in the request's text and in "
-      "outputs of other requests), STANDALONE (a smaller model with the same vocabulary drafts), EAGLE3, "
-      "EAGLE or NEXTN (a draft head reads the model's hidden states); "
-      "answers do "
-      "not change");
-  add_text(app, "--speculative-draft-model-path,--speculative-draft-model", options.speculative_draft_model,
-           "draft model or draft head, as --model-path; EAGLE, NEXTN: default the model itself");
-  add_text(app, "--speculative-draft-attention-backend", numbers.draft_attention_backend,
-           "attention backend of the draft model; default: chosen by device");
-  add_number(app, "--speculative-num-steps", numbers.num_steps,
-             "tokens that a draft model drafts per request and step; default: 5 for LlamaForCausalLM, else 3",
-             Range<int>{.lowest = 1, .highest = 63});
-  add_number(app, "--speculative-eagle-topk", numbers.eagle_topk,
-             "draft models: candidates per drafted token; only 1 is supported", kPositive);
-  add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
-             "tokens verified per request and step, including the last generated one; default: 12, "
-             "what SUFFIX's longest draft needs, or the number of a draft model's steps and 1",
-             Range<int>{.lowest = 2, .highest = 64});
   add_number(app, "--speculative-ngram-max-match-window-size,--ngram-prompt-lookup-max",
              numbers.ngram_max_match_window_size, "NGRAM: maximum number of last tokens to match", kPositive);
   add_number(app, "--speculative-ngram-min-match-window-size,--ngram-prompt-lookup-min",
@@ -180,8 +167,6 @@ void add_speculation_options(CLI::App& app, EngineOptions& options) {
              suffix.max_spec_factor, "SUFFIX: drafted tokens per matched token, at most");
   add_number(app, "--speculative-suffix-min-token-prob,--suffix-decoding-min-token-prob",
              suffix.min_token_prob, "SUFFIX: minimum estimated probability of a draft");
-  add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
-             "no drafts in steps with more generating requests; default: 4 on a CPU, 32 on a GPU", kPositive);
 }
 
 }  // namespace
@@ -299,7 +284,44 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
   set_group(app, kGpuFlags);
   add_number(app, "--mem-fraction-static", options.mem_fraction_static,
              "fraction of memory for weights and KV pool");
-  add_speculation_options(app, options);
+  add_draft_model_options(app, options);
+  add_lookup_options(app, options);
+}
+
+void add_draft_model_options(CLI::App& app, EngineOptions& options) {
+  SpeculativeOptions& numbers = options.speculation;
+  set_group(app, "Speculative decoding");
+  add_text(
+      app, "--speculative-algorithm", options.speculative_algorithm,
+      "draft tokens and verify several in one step: NGRAM (drafts what followed an earlier occurrence "
+      "of the last tokens), SUFFIX (drafts the most frequent continuation, in the request's text and in "
+      "outputs of other requests), STANDALONE (a smaller model with the same vocabulary drafts), EAGLE3, "
+      "EAGLE or NEXTN (a draft head reads the model's hidden states); answers do not change");
+  add_text(app, "--speculative-draft-model-path,--speculative-draft-model", options.speculative_draft_model,
+           "draft model or draft head, as --model-path; EAGLE, NEXTN: default the model itself");
+  add_text(app, "--speculative-draft-attention-backend", numbers.draft_attention_backend,
+           "attention backend of the draft model; default: chosen by device");
+  add_text(
+      app, "--speculative-attention-mode", options.speculative_attention_mode,
+      "backend that verifies drafts, if prefill and decode have different ones: decode or prefill; default: "
+      "decode");
+  add_number(app, "--speculative-num-steps", numbers.num_steps,
+             "tokens that a draft model drafts per request and step; default: 5 for LlamaForCausalLM, else 3",
+             Range<int>{.lowest = 1, .highest = 63});
+  add_number(app, "--speculative-eagle-topk", numbers.eagle_topk,
+             "draft models: candidates per drafted token; above 1, drafts are trees; default: 1", kPositive);
+  app.add_flag("--speculative-adaptive", numbers.adaptive,
+               "draft models: the number of steps follows batch size and acceptance, down to none");
+  add_text(
+      app, "--speculative-adaptive-config", options.speculative_adaptive_config,
+      "JSON file with numbers of steps by batch size, as in SGLang; default: up to 7 at batch 1, 3 at 8, 1 "
+      "at 32, none from 64 on");
+  add_number(app, "--speculative-num-draft-tokens", numbers.num_draft_tokens,
+             "tokens verified per request and step, including the last generated one; default: 12, "
+             "what SUFFIX's longest draft needs, or the number of a draft model's steps and 1; trees: 8",
+             Range<int>{.lowest = 2, .highest = 64});
+  add_number(app, "--speculative-disable-by-batch-size", numbers.disable_by_batch_size,
+             "no drafts in steps with more generating requests; default: 4 on a CPU, 32 on a GPU", kPositive);
 }
 
 void add_run_options(CLI::App& app, EngineOptions& options) {

@@ -41,7 +41,9 @@ struct EngineOptions {
   bool disable_cascade_attention = false;
   std::string speculative_algorithm;
   std::string speculative_draft_model;  // --speculative-draft-model-path as given
-  SpeculativeOptions speculation;       // parameters of speculation
+  std::string speculative_adaptive_config;
+  std::string speculative_attention_mode = "decode";
+  SpeculativeOptions speculation;  // parameters of speculation
   std::string schedule_policy = "fcfs";
   double schedule_conservativeness = 1.0;
   int max_queued_requests = 0;
@@ -69,6 +71,8 @@ ChatTemplate require_chat_template(const std::string& model_path, const std::str
 void add_choice_options(CLI::App& app, EngineOptions& options, ModelArgument model);
 // Adds sizes of batches and of the KV pool.
 void add_size_options(CLI::App& app, EngineOptions& options);
+// Adds the flags of draft models; add_size_options() has them too.
+void add_draft_model_options(CLI::App& app, EngineOptions& options);
 // Adds the source of weights and the number of threads.
 void add_run_options(CLI::App& app, EngineOptions& options);
 

@@ -70,21 +70,23 @@ int OutputProcessor::num_completions(RequestId id) const {
   return group == groups_.end() ? 0 : group->second.num_completions;
 }
 
-void OutputProcessor::accept(Request& request, View<const int32_t> tokens, size_t first_row,
+void OutputProcessor::accept(Request& request, View<const int32_t> tokens, std::span<const size_t> rows,
                              const OutputSink& sink) {
   if (!request.failure.empty())
     return end(request, FinishReason::kError, request.failure, sink, request.failure_code);
-  const auto num_tokens = static_cast<size_t>(std::ranges::find(tokens, kernels::kNoToken) - tokens.begin());
+  const auto has_no_token = [&](size_t row) { return tokens[row] == kernels::kNoToken; };
+  const auto num_tokens = static_cast<size_t>(std::ranges::find_if(rows, has_no_token) - rows.begin());
   try {
     RequestOutput output = make_output(request);
     if (request.params.max_new_tokens == 0) return end_prompt(request, output, sink);
     const auto first = request.tokens.size();
     if (const auto found = texts_.find(request.id); found != texts_.end()) found->second.text.clear();
-    for (size_t i = 0; i < num_tokens && !output.finished(); ++i) accept_token(request, tokens[i], output);
+    for (size_t i = 0; i < num_tokens && !output.finished(); ++i)
+      accept_token(request, tokens[rows[i]], output);
     output.token_ids = std::span(request.tokens).subspan(first);
-    output.logprobs = make_logprobs(first_row, output.token_ids.size());
+    output.logprobs = make_logprobs(rows.first(output.token_ids.size()));
     if (!output.token_ids.empty()) emit(output, request, sink);
-    if (num_tokens < tokens.size() && request.finish_reason == FinishReason::kNone)
+    if (num_tokens < rows.size() && request.finish_reason == FinishReason::kNone)
       end(request, FinishReason::kError, kNoNumbers, sink);
   } catch (const Error& error) {  // of a mask
     end(request, FinishReason::kError, error.what(), sink, error.code());
@@ -127,14 +129,14 @@ void OutputProcessor::accept_token(Request& request, int32_t token_id, RequestOu
   add_text(output, token_id);
 }
 
-LogprobsView OutputProcessor::make_logprobs(size_t first_row, size_t num_rows) {
-  if (num_rows == 0) return {};
-  const LogprobsView first = runner_.logprobs(first_row);
-  if (num_rows == 1 || first.empty()) return first;
+LogprobsView OutputProcessor::make_logprobs(std::span<const size_t> rows) {
+  if (rows.empty()) return {};
+  const LogprobsView first = runner_.logprobs(rows.front());
+  if (rows.size() == 1 || first.empty()) return first;
   logprobs_.logprobs.clear();
   logprobs_.tops.clear();
-  for (size_t i = 0; i < num_rows; ++i) {
-    const LogprobsView one = runner_.logprobs(first_row + i);
+  for (const size_t row : rows) {
+    const LogprobsView one = runner_.logprobs(row);
     logprobs_.add(one.logprobs[0], one.top(0));
   }
   return {.logprobs = logprobs_.logprobs, .tops = logprobs_.tops, .num_top = first.num_top};

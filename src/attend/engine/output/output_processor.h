@@ -39,9 +39,11 @@ class OutputProcessor {
   // Sets RequestOutput::time of later outputs.
   void set_time(Clock::time_point time) { time_ = time; }
 
-  // Processes the tokens of a request in a step, sampled from the rows of logits from `first_row` on. Sets
-  // Request::finish_reason if they end the request. Does not throw: a failure ends the request.
-  void accept(Request& request, View<const int32_t> tokens, size_t first_row, const OutputSink& sink);
+  // Processes the tokens of a request in a step, sampled from these rows of logits. `tokens`: of all rows of
+  // the step. Sets Request::finish_reason if they end the request. Does not throw: a failure ends the
+  // request.
+  void accept(Request& request, View<const int32_t> tokens, std::span<const size_t> rows,
+              const OutputSink& sink);
   // Outputs the vector of a pooling request and ends the request.
   void accept_vector(Request& request, std::span<const float> vector, const OutputSink& sink);
   void end(Request& request, FinishReason reason, std::string_view message, const OutputSink& sink,
@@ -67,7 +69,7 @@ class OutputProcessor {
   void accept_token(Request& request, int32_t token_id, RequestOutput& output);
   void add_text(RequestOutput& output, int32_t token_id);
   FinishReason finish_reason_after(const Request& request, int32_t token_id) const;
-  LogprobsView make_logprobs(size_t first_row, size_t num_rows);
+  LogprobsView make_logprobs(std::span<const size_t> rows);
   RequestOutput make_output(const Request& request) const;
   void emit(const RequestOutput& output, Request& request, const OutputSink& sink);
 

@@ -36,6 +36,11 @@ ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& targ
                                const EngineInfo& info, ResolvedExecutor& target) {
   const SpeculativeOptions& options = info.speculation;
   const SpeculativeAlgorithm algorithm = *options.algorithm;
+  if (config.on_gpu() && !options.allow_draft_model_on_gpu && options.synthetic_accept_length == 0.0)
+    fail(
+        ErrorCode::kUnsupported, "speculative_algorithm ", to_string(algorithm),
+        " on a GPU: outputs would differ from those without drafts, a known fault: expected NGRAM or SUFFIX, "
+        "or the device cpu");
   const bool is_head = has_draft_head(algorithm);
   // Layers for multi-token prediction are in the target's files.
   const bool in_target =
@@ -62,11 +67,20 @@ ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& targ
                     .context_length = info.context_length,
                     .page_size = target.info.resolution.page_size,
                     .rank = target.info.rank};
-  // Only the last token of a request has logits.
-  sizes.limits.max_draft_tokens = 0;
+  // Only the last token of a request has logits, or those that continue a tree. Padded steps have rows of
+  // logits for all tokens: for each request the last one and accepted ones before it.
+  sizes.limits.max_tree_tokens = 0;
+  if (options.eagle_topk > 1) {
+    const int num_draft_reqs = sizes.limits.max_draft_reqs;
+    sizes.limits.max_draft_tokens = num_draft_reqs * (options.eagle_topk - 1);
+    sizes.limits.max_tree_tokens = std::max(1, options.eagle_topk * (options.num_steps - 1));
+    sizes.limits.max_tokens =
+        std::max(sizes.limits.max_tokens, num_draft_reqs * sizes.limits.max_tree_tokens);
+  }
   const bool has_files = checkpoint && config.load_format != LoadFormat::kDummy;
   ResolvedExecutor resolved = resolve_executor(draft, model, has_files ? checkpoint : nullptr, sizes);
   resolved.is_draft = true;
+  if (in_target) target.config.placement.has_prediction = true;
   if (model.draft) {
     target.config.hidden_states = resolved.config.hidden_states = true;
     target.config.hidden_layers = model.draft->before_layers;

@@ -15,6 +15,7 @@
 #include "attend/base/printable.h"
 #include "attend/engine/resolve/require_memory.h"
 #include "attend/engine/resolve/resolve_draft.h"
+#include "attend/engine/speculation/adaptive_steps.h"
 #include "attend/exec/graph_runner.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/kv/cache_spec.h"
@@ -46,6 +47,8 @@ constexpr double kPoolMemoryShare = 0.5;
 
 // Default number, except for suffix decoding, and the largest number.
 constexpr int kDefaultDraftTokens = 12, kMaxDraftTokens = 64;
+// Tokens of a tree that are verified, as in SGLang's automatic choice.
+constexpr int kDefaultTreeTokens = 8;
 // With more requests, a device is saturated without drafts. The CPU value is measured in
 // docs/speculative-decoding.md; the GPU value follows published figures.
 constexpr int kDefaultDraftingReqs = 4, kDefaultDraftingReqsOnGpu = 32;
@@ -57,21 +60,52 @@ int default_num_steps(const ModelSpec& target) {
   return is_longer ? 5 : 3;
 }
 
+// Drafts are trees. `options`: with num_steps and eagle_topk.
+void choose_tree_size(const EngineConfig& config, const ModelSpec& target, SpeculativeOptions& options) {
+  check(options);  // also num_steps, if it was chosen
+  const auto most = static_cast<int>(std::min<int64_t>(kMaxDraftTokens, num_candidates(options) + 1));
+  if (options.num_draft_tokens == 0) options.num_draft_tokens = std::min(kDefaultTreeTokens, most);
+  require(options.num_draft_tokens <= most, "speculative_num_draft_tokens ", options.num_draft_tokens,
+          ": 2 to ", most, ", with ", options.num_steps, " steps of ", options.eagle_topk, " candidates");
+  if (target.has_states())
+    fail(ErrorCode::kUnsupported, "speculative_eagle_topk ", options.eagle_topk, ": expected 1 for ",
+         target.architecture, ", whose recurrent states follow one path");
+  if (config.deterministic_inference)
+    fail(ErrorCode::kUnsupported, "speculative_eagle_topk ", options.eagle_topk,
+         ": expected 1 with enable_deterministic_inference; in a tree, keys are in another order, so that "
+         "sums "
+         "round differently");
+}
+
 SpeculativeOptions choose_speculation(const EngineConfig& config, const ModelSpec& target) {
   SpeculativeOptions options = config.speculation;
   check(options);
   if (!options.algorithm) return options;
   if (has_draft_model(*options.algorithm)) {
-    options.eagle_topk = 1;
+    options.eagle_topk = std::max(1, options.eagle_topk);
+    const bool trees = options.eagle_topk > 1;
     if (options.num_steps == 0)
       options.num_steps =
-          options.num_draft_tokens > 0 ? options.num_draft_tokens - 1 : default_num_steps(target);
-    options.num_draft_tokens = options.num_steps + 1;
+          options.num_draft_tokens > 0 && !trees ? options.num_draft_tokens - 1 : default_num_steps(target);
+    if (trees)
+      choose_tree_size(config, target, options);
+    else
+      options.num_draft_tokens = options.num_steps + 1;
+    if (options.adaptive) {
+      options.adaptive_rows = options.adaptive_config.empty() ? default_adaptive_rows()
+                                                              : read_adaptive_rows(options.adaptive_config);
+      options.num_draft_tokens = std::max(2, most_steps(options.adaptive_rows) + 1);
+    }
   }
   if (options.num_draft_tokens == 0)
     options.num_draft_tokens = options.algorithm == SpeculativeAlgorithm::kSuffix
                                    ? std::clamp(1 + longest_draft(options.suffix), 2, kMaxDraftTokens)
                                    : kDefaultDraftTokens;
+  require(
+      options.synthetic_accept_length == 0.0 || (options.synthetic_accept_length >= 1.0 &&
+                                                 options.synthetic_accept_length <= options.num_draft_tokens),
+      "speculative_accept_length ", options.synthetic_accept_length, ": expected 1 to ",
+      options.num_draft_tokens, ", the tokens that a step verifies");
   if (options.disable_by_batch_size == 0)
     options.disable_by_batch_size = config.on_gpu() ? kDefaultDraftingReqsOnGpu : kDefaultDraftingReqs;
   return options;
@@ -211,6 +245,13 @@ BatchLimits choose_limits(const EngineConfig& config, const ModelSpec& model, co
   if (speculation.algorithm) {
     limits.max_draft_reqs = std::min(limits.max_reqs, speculation.disable_by_batch_size);
     limits.max_draft_tokens = limits.max_draft_reqs * (speculation.num_draft_tokens - 1);
+    if (speculation.eagle_topk > 1) {
+      // Accepted tokens of another path than the first one are computed again (Request::num_pending).
+      const int num_pending = speculation.num_steps;
+      limits.max_tree_tokens = speculation.num_draft_tokens + num_pending;
+      limits.max_draft_tokens += limits.max_draft_reqs * num_pending;
+      limits.max_tokens = std::max(limits.max_tokens, limits.max_reqs + limits.max_draft_reqs * num_pending);
+    }
   }
   return limits;
 }
@@ -478,8 +519,9 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
     decode_sizes = choose_decode_sizes(config, info.limits, num_pages - 1);
   std::vector<StepSize> verify_sizes;
   if (info.speculation.algorithm)
-    verify_sizes = verify_graph_sizes(decode_sizes, info.limits.max_draft_reqs,
-                                      info.speculation.num_draft_tokens, info.limits.max_tokens);
+    verify_sizes = verify_graph_sizes(
+        decode_sizes, info.limits.max_draft_reqs,
+        std::max(info.speculation.num_draft_tokens, info.limits.max_tree_tokens), info.limits.max_tokens);
 
   ResolvedEngine resolved{.info = std::move(info), .executors = {}, .num_pages = num_pages};
   for (ResolvedExecutor& executor : executors) {
@@ -487,8 +529,9 @@ ResolvedEngine set_sizes(const EngineConfig& config, EngineInfo info,
     // A draft model decodes only requests with drafts.
     if (executor.is_draft)
       limit_graph_sizes(executor.config.decode_sizes, resolved.info.limits.max_draft_reqs);
-    else if (!executor.config.model.has_states())
-      executor.config.verify_sizes = verify_sizes;
+    // A draft model computes the tokens that the step before accepted, and the nodes of trees without graphs.
+    const bool has_trees = executor.is_draft && resolved.info.limits.max_tree_tokens > 0;
+    if (!executor.config.model.has_states() && !has_trees) executor.config.verify_sizes = verify_sizes;
     resolved.info.executors.push_back(std::move(executor.info));
     resolved.executors.push_back(std::move(executor.config));
   }

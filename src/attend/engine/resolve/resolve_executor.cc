@@ -39,10 +39,18 @@ Resolution resolve_backends(const EngineConfig& config, const ModelGeometry& geo
   Requirement requirement = make_requirement(geometry);
   requirement.deterministic = config.deterministic_inference;
   requirement.graphs = config.on_gpu() && !config.pooling && !config.disable_cuda_graph;
-  if (config.speculation.algorithm) requirement.speculation = Speculation::kChain;
+  if (config.speculation.algorithm)
+    requirement.speculation = config.speculation.eagle_topk > 1 ? Speculation::kTree : Speculation::kChain;
   BackendOptions options = config.backend_options;
   if (page_size) options.page_size = page_size;
-  return resolve(requirement, hardware, options, config.backends.empty() ? backend_table() : config.backends);
+  Resolution resolution =
+      resolve(requirement, hardware, options, config.backends.empty() ? backend_table() : config.backends);
+  const bool verifies_in_prefill =
+      config.speculation.algorithm && config.speculation.attention_mode == Phase::kPrefill;
+  if (verifies_in_prefill && requirement.graphs && !resolution.prefill->capability(requirement.kind).graphs)
+    fail(ErrorCode::kUnsupported, "speculative_attention_mode prefill: ", resolution.prefill->name,
+         " does not support CUDA graphs; expected decode, or no graphs");
+  return resolution;
 }
 
 // Returns the pool size of sliding-window layers, if the model also has other layers and requests can exceed
@@ -149,6 +157,7 @@ ResolvedExecutor resolve_executor(const EngineConfig& config, const ModelSpec& m
                       .limits = sizes.limits,
                       .page_size = page_size,
                       .deterministic = config.deterministic_inference,
+                      .verify_phase = config.speculation.attention_mode,
                       .cascade = may_cascade(config, info.resolution, sizes)};
   executor.backend.cascade = Cascade::applies_to(executor.backend);
   if (executor.backend.cascade)

@@ -127,6 +127,19 @@ bool RequestMemory::grow(Request& request, int num_tokens) {
   return true;
 }
 
+bool RequestMemory::skip(Request& request, int num_tokens) {
+  const int before = request.num_slots;
+  if (!grow(request, num_tokens)) return false;
+  const View<const TokenSlot> slots =
+      rows_.row(request.row)
+          .subspan(static_cast<size_t>(before), static_cast<size_t>(request.num_slots - before));
+  slot_scratch_.assign(slots.begin(), slots.end());
+  rows_.write_shared(request.row, before, slot_scratch_);
+  request.num_computed = num_tokens;
+  advance(request);
+  return true;
+}
+
 void RequestMemory::advance(const Request& request) {
   for (const auto& group : groups_) group->advance(request.row, request.num_computed);
 }
@@ -181,7 +194,7 @@ void RequestMemory::release(Request& request) {
   num_held_tokens_ -= request.num_slots;
   request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
   request.row = kPaddingRow;
-  request.num_slots = request.num_computed = 0;
+  request.num_slots = request.num_computed = request.num_pending = 0;
 }
 
 void RequestMemory::begin_step() {

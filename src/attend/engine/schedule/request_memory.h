@@ -54,6 +54,9 @@ class RequestMemory {
   // Allocates slots for the first `num_tokens` tokens. Returns false and changes nothing if this exceeds the
   // pool or max_kv_tokens.
   [[nodiscard]] bool grow(Request& request, int num_tokens);
+  // Like grow(), for tokens that are not computed: no step stores them, so copies of the row on a device
+  // receive their slots like those of cached tokens. They count as computed.
+  [[nodiscard]] bool skip(Request& request, int num_tokens);
   // Notifies the groups that the first `num_computed` tokens are computed, or will be by the steps in flight.
   // Required after each step that computed tokens of the request.
   void advance(const Request& request);
@@ -150,6 +153,7 @@ class RequestMemory {
   std::unordered_set<PageId> pending_shared_pages_;  // inserted by share_before_compute() in this step
   std::vector<RequestRow> rows_reading_pending_;
   std::vector<PageId> page_scratch_, freed_pages_;
+  std::vector<TokenSlot> slot_scratch_;
 };
 
 }  // namespace attend

@@ -4,21 +4,26 @@
 #include <utility>
 
 #include "attend/engine/schedule/scheduler.h"
+#include "attend/engine/speculation/adaptive_steps.h"
 
 namespace attend {
 
-int Scheduler::draft_room(int num_decodes) const {
-  if (drafts_.max_tokens == 0 || num_decodes > drafts_.max_reqs) return 0;
-  const int room = std::min(limits_.max_tokens - num_decodes, limits_.max_draft_tokens);
-  const bool has_prompts = num_decodes < num_running() || !waiting_.empty();
-  return has_prompts ? std::min(room, limits_.max_tokens / 4) : room;
+int DraftRules::draft_length(int num_decodes) const {
+  if (num_decodes > max_reqs) return 0;
+  return adaptive == nullptr ? max_tokens : std::min(max_tokens, adaptive->steps(num_decodes));
 }
 
-int Scheduler::max_draft(const Request& request, int room) const {
+int Scheduler::draft_room(int num_decodes, int num_known) const {
+  if (drafts_.draft_length(num_decodes) == 0) return 0;
+  const int room = std::min(limits_.max_tokens - num_known, limits_.max_draft_tokens);
+  return may_have_prompts(num_decodes) ? std::min(room, limits_.max_tokens / 4) : room;
+}
+
+int Scheduler::max_draft(const Request& request, int longest) const {
   // A step generates one token more than it accepts.
-  return std::max(0, std::min({room, drafts_.max_tokens, request.draft.limit,
-                               request.params.max_new_tokens - request.num_output() - 1,
-                               memory_.longest_request() - request.num_tokens() - 1}));
+  return std::max(
+      0, std::min({longest, request.draft.limit, request.params.max_new_tokens - request.num_output() - 1,
+                   memory_.longest_request() - request.num_tokens() - 1}));
 }
 
 // Called after prompts have their slots, since many draft slots are freed unused. No request is preempted for

@@ -21,12 +21,12 @@ int ScheduledStep::num_rejected() const {
 }
 
 ForwardMode ScheduledStep::find_mode() const {
-  const auto num_decodes =
+  const auto num_decoding =
       std::ranges::count_if(requests, [](const ScheduledRequest& part) { return part.request->decoding(); });
   if (requests.empty()) return ForwardMode::kIdle;
-  if (num_decodes == 0) return ForwardMode::kExtend;
-  if (num_decodes < std::ssize(requests)) return ForwardMode::kMixed;
-  return num_draft() > 0 ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
+  if (num_decoding == 0) return ForwardMode::kExtend;
+  if (num_decoding < std::ssize(requests)) return ForwardMode::kMixed;
+  return num_tokens > std::ssize(requests) ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
 }
 
 }  // namespace attend

@@ -91,7 +91,7 @@ ScheduledStep& Scheduler::schedule() {
 
 void Scheduler::schedule_step() {
   step_->requests.clear();
-  step_->num_tokens = step_->max_draft_tokens = 0;
+  step_->num_tokens = step_->num_decodes = step_->max_draft_tokens = 0;
   step_->ahead = step_->advanced = false;
   first_prompt_ = nullptr;
   const int64_t preemptions_before = num_preemptions_;
@@ -165,7 +165,7 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
   const auto num_reqs = static_cast<int>(step.requests.size());
   if (num_reqs == 0 || num_runs > kMaxPreparedRuns) return nullptr;
   if (!waiting_.empty() && num_reqs < limits_.max_reqs) return nullptr;
-  if (drafts_.max_tokens > 0 && num_reqs <= drafts_.max_reqs) return nullptr;
+  if (drafts_.draft_length(num_reqs) > 0) return nullptr;
   try {
     memory_.check_counts();
     // The pending token becomes the request's last one.
@@ -177,7 +177,7 @@ ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
     return nullptr;
   }
   advance();
-  step.num_tokens = num_reqs;
+  step.num_tokens = step.num_decodes = num_reqs;
   step.max_draft_tokens = 0;
   step.mode = ForwardMode::kDecode;
   step.prefix_ready = true;
@@ -220,7 +220,7 @@ void Scheduler::recover(std::string_view reason) {
   waiting_.for_each([](Request& request) {
     request.row = kPaddingRow;
     request.num_ever_computed = std::max(request.num_ever_computed, request.num_computed);
-    request.num_slots = request.num_computed = 0;
+    request.num_slots = request.num_computed = request.num_pending = 0;
   });
 }
 
@@ -242,15 +242,28 @@ void Scheduler::schedule_decodes() {
     preempt(victim);
     i -= victim < i;
   }
-  const auto num_decodes = static_cast<int>(std::ranges::count_if(
-      running_, [](const auto& request) { return request->decoding() && !request->waits_for_mask; }));
-  const int room = draft_room(num_decodes);
+  int num_decodes = 0, num_known = 0;
   for (const auto& request : running_) {
     if (!request->decoding() || request->waits_for_mask) continue;
-    request->draft.tokens.clear();
-    const int num_draft_slots = max_draft(*request, room);
-    step_->requests.push_back({.request = request.get(), .num_new = 1, .num_draft_slots = num_draft_slots});
-    ++step_->num_tokens;
+    ++num_decodes;
+    num_known += request->num_to_compute();
+  }
+  const int room = draft_room(num_decodes, num_known);
+  const int longest = std::min(room, drafts_.draft_length(num_decodes));
+  step_->num_decodes = num_decodes;
+  step_->trees = drafts_.tree_slots > 0 && !may_have_prompts(num_decodes);
+  for (const auto& request : running_) {
+    if (!request->decoding() || request->waits_for_mask) continue;
+    request->draft.clear();
+    const int depth = max_draft(*request, longest);
+    const bool has_tree = step_->trees && depth > 0 && drafts_.tree_slots <= room &&
+                          request->num_tokens() + drafts_.tree_slots <= memory_.longest_request();
+    const int num_draft_slots = has_tree ? drafts_.tree_slots : depth;
+    step_->requests.push_back({.request = request.get(),
+                               .num_new = request->num_to_compute(),
+                               .num_draft_slots = num_draft_slots,
+                               .draft_depth = depth});
+    step_->num_tokens += request->num_to_compute();
     step_->max_draft_tokens = std::min(room, step_->max_draft_tokens + num_draft_slots);
   }
   if (num_preemptions_ == num_before) return;
@@ -367,9 +380,7 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
 bool Scheduler::skip_tokens(Request& request) {
   while (request.num_computed < request.num_skipped) {
     const int end = std::min(request.num_skipped, request.num_computed + limits_.max_tokens);
-    if (!memory_.grow(request, end)) return false;
-    request.num_computed = end;
-    memory_.advance(request);
+    if (!memory_.skip(request, end)) return false;
   }
   return true;
 }

@@ -19,6 +19,8 @@
 
 namespace attend {
 
+class AdaptiveSteps;
+
 // Request that the scheduler ended, waiting or running.
 struct DroppedRequest {
   std::unique_ptr<Request> request;
@@ -27,8 +29,15 @@ struct DroppedRequest {
 
 // Limits of drafts. Slots are reserved by these rules only, so the scheduler calls no drafter.
 struct DraftRules {
-  int max_tokens = 0;  // maximum length of a draft; 0: no drafts
+  int max_tokens = 0;  // maximum length of a chain, or of a path of a tree; 0: no drafts
   int max_reqs = 0;    // a step with more decoding requests has no drafts
+  // Limits the length by the number of decoding requests; null: max_tokens. Must outlive the scheduler.
+  const AdaptiveSteps* adaptive = nullptr;
+  // Slots of a tree: for its tokens, and for those that the draft model computes. 0: drafts are chains.
+  int tree_slots = 0;
+
+  // Returns the maximum length of a draft in a step with this number of decoding requests.
+  int draft_length(int num_decodes) const;
 };
 
 // Parts of a step, in this order:
@@ -116,10 +125,13 @@ class Scheduler {
   bool can_overlap(const ScheduledStep& before) const;
   void wait_for_masks();
   void schedule_decodes();
-  // Returns the maximum number of drafted tokens of the step, over all requests.
-  int draft_room(int num_decodes) const;
-  // Returns the maximum number of drafted tokens of a request, at most `room`.
-  int max_draft(const Request& request, int room) const;
+  // Returns the maximum number of drafted tokens of the step, over all requests. `num_known`: tokens of the
+  // decoding requests.
+  int draft_room(int num_decodes, int num_known) const;
+  // Returns whether the step has, or could have, tokens of prompts.
+  bool may_have_prompts(int num_decodes) const { return num_decodes < num_running() || !waiting_.empty(); }
+  // Returns the maximum number of drafted tokens of a request after one another, at most `longest`.
+  int max_draft(const Request& request, int longest) const;
   // Allocates slots for the drafts of the step, fewer if the pool is short.
   void reserve_draft_slots();
   // Returns the number of new tokens that still fit into the step, after its tokens and reserved drafts.

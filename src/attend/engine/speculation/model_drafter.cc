@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "attend/base/error.h"
+#include "attend/kernels/sampling/logprobs.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/tensor/cuda.h"
 
@@ -24,10 +25,21 @@ ModelDrafter::ModelDrafter(Executor& executor, DraftGroup& group, int vocab_size
       max_positions_(executor.spec().max_context_len()),
       max_reqs_(executor.limits().max_draft_reqs),
       max_rows_(executor.limits().max_logit_rows()),
+      num_steps_(options.num_steps),
+      topk_(options.eagle_topk),
+      tree_slots_(num_tree_slots(options)),
+      max_tree_tokens_(options.num_draft_tokens - 1),
       claims_(static_cast<size_t>(group.num_pages())) {
-  tokens_ = executor.on_gpu()
-                ? cuda::empty_pinned({options.num_steps, max_rows_}, DType::kI32, executor.device())
-                : Tensor::empty({options.num_steps, max_rows_}, DType::kI32);
+  const auto on_host = [&](std::initializer_list<int64_t> shape, DType dtype) {
+    return executor.on_gpu() ? cuda::empty_pinned(shape, dtype, executor.device())
+                             : Tensor::empty(shape, dtype);
+  };
+  tokens_ = on_host({longest_path(options), max_rows_}, DType::kI32);
+  if (tree_slots_ == 0) return;
+  num_top_ = on_host({max_rows_}, DType::kI32);
+  log_sums_ = on_host({max_rows_}, DType::kF32);
+  static_assert(sizeof(TokenLogprob) == sizeof(int64_t));
+  tops_ = on_host({max_rows_ * kernels::kMaxTopLogprobs}, DType::kI64);
 }
 
 void ModelDrafter::observe(const ScheduledStep& step, const TensorView& hidden_states) {
@@ -36,12 +48,20 @@ void ModelDrafter::observe(const ScheduledStep& step, const TensorView& hidden_s
   hidden_ = hidden_states;
   int first_hidden = 0;
   for (const ScheduledRequest& part : step.requests) {
-    if (const Request* const request = part.request; request != nullptr)
-      computed_.push_back({.request = request,
-                           .row = request->row,
-                           .begin = request->num_computed,
-                           .end = request->num_computed + part.num_new - part.num_rejected(),
-                           .first_hidden = first_hidden});
+    if (const Request* const request = part.request; request != nullptr) {
+      const int num_known = part.num_new - part.num_draft, begin = request->num_computed;
+      Computed& computed = computed_.emplace_back();
+      computed = {.request = request,
+                  .row = request->row,
+                  .begin = begin,
+                  .num_kept = num_known + part.num_kept,
+                  .end = begin + num_known + part.num_accepted,
+                  .first_hidden = first_hidden,
+                  .other_hidden = {}};
+      for (int i = part.num_kept; i < part.num_accepted; ++i)
+        computed.other_hidden.push_back(first_hidden + num_known +
+                                        request->draft.accepted[static_cast<size_t>(i)]);
+    }
     first_hidden += part.num_new;
   }
 }
@@ -52,6 +72,7 @@ void ModelDrafter::end(const Request& request) {
 
 void ModelDrafter::draft(const ScheduledStep& step) {
   device_seconds_ = 0.0;
+  draws_trees_ = step.trees;
   ++round_;
   begin_batch(ForwardMode::kExtend);
   room_ = executor_.limits().max_tokens;
@@ -66,14 +87,28 @@ void ModelDrafter::draft(const ScheduledStep& step) {
 
   const auto begin = std::chrono::steady_clock::now();
   batch_.mode = first_mode();
-  launch(0);
-  for (int idx = 1; idx < longest(); ++idx) {
-    build_decode(idx);
-    launch(idx);
-  }
+  launch();
+  if (draws_trees_)
+    draw_trees();
+  else
+    draw_chains();
   if (executor_.on_gpu()) cuda::synchronize(executor_.stream());
   device_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  collect();
+  for (const Follower& follower : followers_)
+    group_.set_num_tokens(follower.row, follower.num_tokens, follower.num_tokens);
+  if (draws_trees_)
+    collect_trees();
+  else
+    collect_chains();
+}
+
+void ModelDrafter::draw_chains() {
+  predict(0);
+  for (int idx = 1; idx < longest(); ++idx) {
+    build_decode(idx);
+    launch();
+    predict(idx);
+  }
 }
 
 int ModelDrafter::longest() const {
@@ -84,12 +119,18 @@ int ModelDrafter::longest() const {
 
 // The last drafted token is not computed.
 int ModelDrafter::chain_length(const ScheduledRequest& part, int num_left) const {
-  return std::min({part.num_draft_slots, num_left, max_positions_ - num_known(*part.request) + 1});
+  return std::min(
+      {part.num_draft_slots, part.draft_depth, num_left, max_positions_ - num_known(*part.request) + 1});
 }
 
-void ModelDrafter::add_chain(const ScheduledRequest& part, int length) {
+void ModelDrafter::add_chain(const ScheduledRequest& part, int length, int& num_left) {
+  const bool is_tree = has_tree(part, num_left);
+  const int num_tokens = is_tree ? max_tree_tokens_ : length;
+  num_left -= num_tokens;
   chains_.push_back({.request = part.request,
                      .length = length,
+                     .num_tokens = num_tokens,
+                     .topk = is_tree ? topk_ : 1,
                      .row = static_cast<int>(chains_.size()),
                      .token = batch_.num_tokens() - 1});
 }
@@ -99,8 +140,7 @@ void ModelDrafter::add_requests(const ScheduledStep& step) {
   for (const ScheduledRequest& part : step.requests) {
     const int length = chain_length(part, num_left);
     if (length <= 0 || !catch_up(*part.request, num_known(*part.request), true)) continue;
-    add_chain(part, length);
-    num_left -= length;
+    add_chain(part, length, num_left);
   }
   // Otherwise the last chunk would be followed by rounds without drafts.
   if (std::ssize(step.requests) > max_reqs_) return;
@@ -116,8 +156,7 @@ void ModelDrafter::add_computed(const ScheduledStep& step) {
     const bool drafts = part != step.requests.end() && computed.request->decoding();
     const int length = drafts ? chain_length(*part, num_left) : 0;
     if (!catch_up(computed, length > 0)) continue;
-    add_chain(*part, length);
-    num_left -= length;
+    add_chain(*part, length, num_left);
   }
 }
 
@@ -126,6 +165,7 @@ void ModelDrafter::begin_batch(ForwardMode mode) {
   batch_.requests.clear();
   batch_.token_ids.clear();
   batch_.late_token_ids.clear();
+  batch_.tree_parents.clear();
   batch_.rules.clear();
   batch_.hidden_rows.clear();
   batch_.hidden_source = HiddenSource::kTarget;
@@ -151,7 +191,7 @@ bool ModelDrafter::catch_up(const Request& request, int num_positions, bool pred
 bool ModelDrafter::catch_up(const Computed& computed, bool predicts) {
   const Request& request = *computed.request;
   // Preempted, and possibly admitted again.
-  if (request.row != computed.row || request.num_computed != computed.end) return false;
+  if (request.row != computed.row || request.num_computed != computed.begin + computed.num_kept) return false;
   const int end = std::min(computed.end, max_positions_);
   int begin = std::max(group_.num_tokens(request.row), request.num_skipped);
   // Pages that the launch computes for other requests.
@@ -161,11 +201,22 @@ bool ModelDrafter::catch_up(const Computed& computed, bool predicts) {
   }
   if (begin < computed.begin) group_.set_lost(request.row);
   if (begin < computed.begin || begin >= end || !claim_pages(request.row, begin, end)) return false;
-  const int first = computed.first_hidden + begin - computed.begin;
-  batch_.hidden_rows.push_back(
-      {.first_token = batch_.num_tokens(), .rows = hidden_.slice(0, first, first + end - begin)});
+  add_hidden_rows(computed, begin, end);
   add_positions(request, begin, end, predicts && end == computed.end);
   return predicts && end == computed.end;
+}
+
+void ModelDrafter::add_hidden_rows(const Computed& computed, int begin, int end) {
+  const int first_token = batch_.num_tokens();
+  const auto add = [&](int position, int row, int count) {
+    batch_.hidden_rows.push_back(
+        {.first_token = first_token + position - begin, .rows = hidden_.slice(0, row, row + count)});
+  };
+  const int end_kept = computed.begin + computed.num_kept;
+  if (begin < end_kept)
+    add(begin, computed.first_hidden + begin - computed.begin, std::min(end, end_kept) - begin);
+  for (int position = std::max(begin, end_kept); position < end; ++position)
+    add(position, computed.other_hidden[static_cast<size_t>(position - end_kept)], 1);
 }
 
 void ModelDrafter::add_positions(const Request& request, int begin, int end, bool predicts) {
@@ -200,7 +251,8 @@ bool ModelDrafter::claim_pages(RequestRow row, int begin, int end) {
 ForwardMode ModelDrafter::first_mode() const {
   int most = 0;
   for (const ExecutorRequest& request : batch_.requests) most = std::max(most, request.num_new);
-  if (most == 1 && followers_.empty()) return ForwardMode::kDecode;
+  // Graphs of decode steps do not read the target's hidden states.
+  if (most == 1 && followers_.empty() && shift_ == 0) return ForwardMode::kDecode;
   return most <= kMaxVerifiedTokens ? ForwardMode::kTargetVerify : ForwardMode::kExtend;
 }
 
@@ -241,9 +293,12 @@ void ModelDrafter::build_decode(int idx) {
   batch_.hidden_source = HiddenSource::kDraft;
 }
 
-void ModelDrafter::launch(int idx) {
+void ModelDrafter::launch() {
   batch_.hidden_states = shift_ > 0;
   output_ = executor_.launch(batch_);
+}
+
+void ModelDrafter::predict(int idx) {
   const auto num_rows = std::ssize(batch_.rules);
   if (num_rows == 0) return;
   const View<int32_t> ids = predicted(idx).span<int32_t>().first(static_cast<size_t>(num_rows));
@@ -254,9 +309,7 @@ void ModelDrafter::launch(int idx) {
   if (!tokens.empty()) kernels::map_ids(tokens, ids, executor_.stream());
 }
 
-void ModelDrafter::collect() {
-  for (const Follower& follower : followers_)
-    group_.set_num_tokens(follower.row, follower.num_tokens, follower.num_tokens);
+void ModelDrafter::collect_chains() {
   const View<const int32_t> all = tokens_.span<int32_t>();
   const int num_launches = longest();
   for (int idx = 0; idx < num_launches; ++idx) {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "attend/engine/speculation/draft_group.h"
+#include "attend/engine/speculation/draft_tree.h"
 #include "attend/engine/speculation/drafter.h"
 #include "attend/exec/executor.h"
 
@@ -21,6 +22,11 @@ namespace attend {
 // hidden states, which the step before returned, of all of that step's tokens, also of those whose K/V the
 // head computed from its own hidden states when it drafted them. A decode step reads the state of the step
 // before it. Requests without drafts are caught up too, since the hidden states are lost afterwards.
+//
+// With eagle_topk above 1, drafts are trees (DraftTree) in steps without prompts. After the catch-up, each
+// step computes all nodes of the tree so far, in token slots after the request's last token and with a tree
+// mask; the host makes the next level of the tree from the most likely tokens of each step. Nothing that it
+// computed is kept: tokens that are accepted are computed again in the next catch-up, at their positions.
 //
 // A longer part of a prompt is computed in several rounds of at most limits().max_tokens tokens. Until its
 // end, the request has no drafts. Prompts that the target computes in chunks are followed chunk by chunk.
@@ -43,16 +49,24 @@ class ModelDrafter final : public Drafter {
   // Request with a draft.
   struct Chain {
     Request* request;
-    int length;     // tokens to predict
-    int row = 0;    // of the logits of the last launch that predicted a token
-    int token = 0;  // its index in that launch
+    int length;               // tokens to predict after one another
+    int num_tokens;           // tokens to predict in total
+    int topk;                 // candidates per token
+    int row = 0;              // first row of the logits of the last launch that predicted a token
+    int token = 0;            // token of this row in that launch; of trees the request's first one
+    bool is_computed = true;  // trees: the last launch computed nodes
   };
   // Part of a request that the target computed in the last step.
   struct Computed {
     const Request* request;
     RequestRow row;
-    int begin, end;    // positions
-    int first_hidden;  // row of hidden_ of the first one
+    int begin;     // first position
+    int num_kept;  // positions with K/V of the target
+    // Positions up to it have hidden states. Those after the first num_kept are of accepted tokens of a tree,
+    // which the target computes again.
+    int end;
+    int first_hidden;               // row of hidden_ of the first position; num_kept rows are adjacent
+    std::vector<int> other_hidden;  // of the other positions
   };
   // Adjacent rows of a launch that the next one reads, from its token `to` on.
   struct Run {
@@ -75,9 +89,13 @@ class ModelDrafter final : public Drafter {
   // Adds catch-ups to the first launch: chains, and other requests.
   void add_requests(const ScheduledStep& step);
   void add_computed(const ScheduledStep& step);
-  void add_chain(const ScheduledRequest& part, int length);
-  // Number of tokens of a draft, limited by `num_left` tokens of the step.
+  // Adds a request to the drafts and subtracts its tokens from `num_left` tokens of the step.
+  void add_chain(const ScheduledRequest& part, int length, int& num_left);
+  // Number of tokens of a draft after one another, limited by `num_left` tokens of the step.
   int chain_length(const ScheduledRequest& part, int num_left) const;
+  bool has_tree(const ScheduledRequest& part, int num_left) const {
+    return draws_trees_ && part.num_draft_slots >= tree_slots_ && num_left >= max_tree_tokens_;
+  }
   // Number of positions of the draft that a request's known tokens fill.
   int num_known(const Request& request) const { return request.num_tokens() - shift_; }
   // Adds the positions without K/V among the first `num_positions` to the first launch, as far as they fit.
@@ -85,6 +103,8 @@ class ModelDrafter final : public Drafter {
   bool catch_up(const Request& request, int num_positions, bool predicts);
   // The same for a draft head.
   bool catch_up(const Computed& computed, bool predicts);
+  // Adds the hidden states of the positions [begin, end).
+  void add_hidden_rows(const Computed& computed, int begin, int end);
   // Adds the positions [begin, end) of a request.
   void add_positions(const Request& request, int begin, int end, bool predicts);
   // Returns false if another request of the launch computes tokens of the pages of positions [begin, end),
@@ -95,21 +115,46 @@ class ModelDrafter final : public Drafter {
   int longest() const;  // number of tokens of the longest chain
   // Makes the batch that computes drafted token idx - 1 of all chains with more than `idx` tokens.
   void build_decode(int idx);
-  // Launches the batch and predicts token `idx` of the chain of each row of logits.
-  void launch(int idx);
+  void launch();
+  void draw_chains();
+  void draw_trees();
+  // Predicts token `idx` of the chain of each row of logits of the last launch.
+  void predict(int idx);
+  // Trees: waits for the last launch, and adds the most likely tokens of its rows to the trees.
+  void add_levels(int level);
+  // Makes the batch that computes the nodes of all trees with more than `level` levels.
+  void build_tree_nodes(int level);
+  // Draft heads: copies the hidden states that the nodes of the tree's last level read, from the last launch.
+  void keep_states(size_t tree, int level);
+  // Hidden states that nodes [begin, end) of a tree read.
+  TensorView tree_states(size_t tree, int begin, int end);
+  // Model::head_tokens() in host memory.
+  View<const int32_t> head_tokens();
   // Passes the tokens to the requests and records the K/V.
-  void collect();
+  void collect_chains();
+  void collect_trees();
   // Tokens of index `idx` of all chains, by row of logits.
   TensorView predicted(int idx) const { return tokens_.view().slice(0, idx, idx + 1).reshape({max_rows_}); }
 
   Executor& executor_;
   DraftGroup& group_;
-  int shift_;          // 1 for a draft head, else 0
-  int vocab_size_;     // of both models
-  int max_positions_;  // of the draft model
-  int max_reqs_;       // requests of a step with drafts
-  int64_t max_rows_;   // of logits
-  Tensor tokens_;      // int32 [num_steps, max_rows] in host memory that the device accesses
+  int shift_;                         // 1 for a draft head, else 0
+  int vocab_size_;                    // of both models
+  int max_positions_;                 // of the draft model
+  int max_reqs_;                      // requests of a step with drafts
+  int64_t max_rows_;                  // of logits
+  int num_steps_, topk_;              // of trees
+  int tree_slots_, max_tree_tokens_;  // token slots and drafted tokens of a tree
+  bool draws_trees_ = false;          // this round
+  std::vector<DraftTree> trees_;      // one per chain
+  // By row of logits, in host memory that the device accesses: number of most likely tokens, logarithm of the
+  // sum of exponentials, and kernels::kMaxTopLogprobs entries.
+  Tensor num_top_, log_sums_, tops_;
+  // Draft heads: hidden states that nodes read, [requests, topk * (num_steps - 1), hidden_size].
+  Tensor tree_states_;
+  std::vector<int32_t> head_tokens_;  // GPUs
+  std::vector<TokenLogprob> level_;   // of one tree
+  Tensor tokens_;  // int32 [longest draft, max_rows] in host memory that the device accesses
   ExecutorBatch batch_;
   std::vector<Chain> chains_;
   int room_ = 0;  // tokens that still fit into the first launch

@@ -5,6 +5,13 @@
 #include "attend/base/error.h"
 
 namespace attend {
+namespace {
+
+// Most likely tokens that kernels::top_logprobs() returns, and tokens of a draft model's last step for a
+// tree.
+constexpr int kMaxTopk = 20, kMaxTreeTokens = 256;
+
+}  // namespace
 
 std::string_view to_string(SpeculativeAlgorithm algorithm) {
   switch (algorithm) {
@@ -53,6 +60,20 @@ int longest_draft(const SuffixOptions& options) {
   return longest;
 }
 
+int longest_path(const SpeculativeOptions& options) {
+  return options.eagle_topk > 1 ? options.num_steps : options.num_draft_tokens - 1;
+}
+
+int num_tree_slots(const SpeculativeOptions& options) {
+  if (options.eagle_topk <= 1) return 0;
+  return std::max(options.num_draft_tokens - 1, options.eagle_topk * (options.num_steps - 1));
+}
+
+int64_t num_candidates(const SpeculativeOptions& options) {
+  const int64_t topk = options.eagle_topk;
+  return topk + (options.num_steps - 1) * topk * topk;
+}
+
 void check(const SpeculativeOptions& options) {
   require(options.num_draft_tokens == 0 || (options.num_draft_tokens >= 2 && options.num_draft_tokens <= 64),
           "speculative_num_draft_tokens ", options.num_draft_tokens,
@@ -80,16 +101,29 @@ void check(const SpeculativeOptions& options) {
   require_model(!options.draft_attention_backend.empty(), "speculative_draft_attention_backend");
   require_model(options.num_steps != 0, "speculative_num_steps");
   require_model(options.eagle_topk != 0, "speculative_eagle_topk");
+  require_model(options.adaptive, "speculative_adaptive");
+  require(options.adaptive || options.adaptive_config.empty(),
+          "speculative_adaptive_config: requires speculative_adaptive");
+  require(!options.adaptive || options.num_draft_tokens == 0, "speculative_num_draft_tokens ",
+          options.num_draft_tokens,
+          ": not with speculative_adaptive, which verifies one token more than it "
+          "drafts");
   require(options.num_steps >= 0 && options.num_steps <= 63, "speculative_num_steps ", options.num_steps,
           ": 1 to 63, the tokens that a draft model predicts per step");
-  require(options.eagle_topk >= 0, "speculative_eagle_topk ", options.eagle_topk, ": expected 1");
-  if (options.eagle_topk > 1)
+  require(options.eagle_topk >= 0 && options.eagle_topk <= kMaxTopk, "speculative_eagle_topk ",
+          options.eagle_topk, ": 1 to ", kMaxTopk);
+  const bool trees = options.eagle_topk > 1;
+  if (trees && options.adaptive)
     fail(ErrorCode::kUnsupported, "speculative_eagle_topk ", options.eagle_topk,
-         ": expected 1, drafts are chains and not trees");
-  require(options.num_steps == 0 || options.num_draft_tokens == 0 ||
+         ": expected 1 with speculative_adaptive");
+  require(trees || options.num_steps == 0 || options.num_draft_tokens == 0 ||
               options.num_draft_tokens == options.num_steps + 1,
           "speculative_num_draft_tokens ", options.num_draft_tokens, ": expected ", options.num_steps + 1,
           ", one more than speculative_num_steps");
+  require(!trees || options.num_steps == 0 || options.eagle_topk * (options.num_steps - 1) <= kMaxTreeTokens,
+          "speculative_num_steps ", options.num_steps, ": at most ",
+          kMaxTreeTokens / std::max(1, options.eagle_topk) + 1, " with speculative_eagle_topk ",
+          options.eagle_topk);
   require(options.disable_by_batch_size >= 0, "speculative_disable_by_batch_size ",
           options.disable_by_batch_size, ": at least 1");
 }

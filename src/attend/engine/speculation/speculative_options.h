@@ -7,6 +7,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "attend/attention/forward_batch.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -44,26 +47,63 @@ struct SuffixOptions {
 // Returns the length of the longest draft: it and its match have at most max_tree_depth tokens.
 int longest_draft(const SuffixOptions& options);
 
+// Numbers of draft steps for batches of about `batch_size` requests, with SGLang's names and defaults.
+struct AdaptiveRow {
+  int batch_size = 1;
+  std::vector<int> candidate_steps = {};  // in ascending order; 0: no drafts
+  double ema_alpha = 0.2;                 // weight of a batch in the mean number of accepted tokens
+  int warmup_batches = 10;                // before the first change
+  int update_interval = 5;                // batches between changes
+  // Candidate c gives way to the next larger one if the mean exceeds c - 0.5 + up_hysteresis, and to the next
+  // smaller one, d, if the mean is at most max(d, 1) - 0.5 + down_hysteresis.
+  double up_hysteresis = 0.0, down_hysteresis = 0.0;
+};
+
 struct SpeculativeOptions {
   std::optional<SpeculativeAlgorithm> algorithm = {};  // none: no speculation
   // Tokens of a request that a step verifies, including the last known token: 2 to 64. 0: 12; with kSuffix
-  // what its longest draft needs, at most 64; with a draft model num_steps + 1.
+  // what its longest draft needs, at most 64; with a draft model num_steps + 1, or 8 with eagle_topk above 1.
   int num_draft_tokens = 0;
   // Draft models: model directory or GGUF file (kEagle, kNextn: empty for a layer in the target's files); its
-  // attention backend (empty: chosen by the resolver); the number of tokens that it predicts per step and
-  // request, 1 to 63 (0: by the target's architecture, as SGLang); and the number of candidates per token (0:
-  // 1; no other number is supported).
+  // attention backend (empty: chosen by the resolver); the number of tokens that it predicts after one
+  // another per step and request, 1 to 63 (0: by the target's architecture, as SGLang); and the number of
+  // candidates per token, up to 20 (0: 1). With more than one, drafts are trees: each step of the draft model
+  // keeps the eagle_topk most likely paths, and the num_draft_tokens - 1 most likely tokens of all steps are
+  // verified.
   std::filesystem::path draft_model_path = {};
+  // Draft models run on GPUs, although their outputs there differ from those without drafts (gpu-tests.md).
+  // For tests; with synthetic_accept_length outputs do not matter.
+  bool allow_draft_model_on_gpu = false;
   std::string draft_attention_backend = {};
   int num_steps = 0;
   int eagle_topk = 0;
+  // Draft models: the number of steps follows batch size and acceptance, with num_steps at the start. The
+  // rows of the file `adaptive_config`, or SGLang's rows; an engine sets adaptive_rows.
+  bool adaptive = false;
+  std::filesystem::path adaptive_config = {};
+  std::vector<AdaptiveRow> adaptive_rows = {};
+  // Backend that verifies drafts, and computes accepted tokens in a draft model: that of decode or of
+  // prefill. Only if they differ.
+  Phase attention_mode = Phase::kDecode;
   // kNgram: largest and smallest number of last tokens that are searched for.
   int ngram_max_match_window_size = 12;
   int ngram_min_match_window_size = 2;
   SuffixOptions suffix = {};
   // Steps with more decoding requests than this do not draft. 0: chosen by device.
   int disable_by_batch_size = 0;
+  // Benches: mean number of tokens that a verification yields, from 1 to num_draft_tokens, whatever tokens
+  // are drafted. Outputs are then not those of the model. 0: drafts are verified.
+  double synthetic_accept_length = 0.0;
 };
+
+// Returns the maximum number of drafted tokens after one another. Here and below, an engine has set the
+// sizes.
+int longest_path(const SpeculativeOptions& options);
+// Returns the number of token slots of a tree, which hold the tokens that the draft model reads and later
+// those that are verified; 0: drafts are chains.
+int num_tree_slots(const SpeculativeOptions& options);
+// Returns the number of tokens that a draft model with eagle_topk candidates predicts in num_steps steps.
+int64_t num_candidates(const SpeculativeOptions& options);
 
 // Throws Error(kInvalidArgument) naming the option, its value and what is accepted.
 void check(const SpeculativeOptions& options);

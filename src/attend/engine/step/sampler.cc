@@ -116,9 +116,11 @@ void Sampler::gather_edits(std::span<const SampledRow> sampled) {
     }
     LogitsProcessor* processor = &*request->logits_processor;
     if (num_ahead > 0) {
-      draft_logits_processors_.push_back(*logits_processors_.back());
+      const int drafted = num_ahead - 1;
+      const size_t row_before = row - static_cast<size_t>(drafted - request->draft.parent(drafted));
+      draft_logits_processors_.push_back(*logits_processors_[row_before]);
       processor = &draft_logits_processors_.back();
-      processor->accept(request->draft.tokens[static_cast<size_t>(num_ahead) - 1]);
+      processor->accept(request->draft.tokens[static_cast<size_t>(drafted)]);
     }
     if (const View<const uint32_t> words = mask(row); !words.empty()) processor->apply_mask(words);
     logits_processors_.push_back(processor);

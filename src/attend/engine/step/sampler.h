@@ -12,7 +12,8 @@
 
 namespace attend {
 
-// Owner of a row of logits: the row samples the token after the first `num_ahead` drafted tokens.
+// Owner of a row of logits: the row samples the token after the request's drafted token num_ahead - 1, or 0:
+// after its last token.
 struct SampledRow {
   Request* request;
   int num_ahead = 0;
@@ -25,8 +26,9 @@ class Sampler {
 
   // Queues the choice of a token for each row of logits. `sampled` describes the first rows; the others are
   // padding. Rows of a request's draft are adjacent, in the order of num_ahead from 0. Edits and masks of a
-  // row of a draft assume that the drafted tokens before it were accepted; TokenMask::draft() was called for
-  // them. If a request's mask throws, the request gets a failure and an arbitrary token.
+  // row of a draft assume that the drafted token and those before it in its tree or chain were accepted;
+  // TokenMask::draft() was called for them. If a request's mask throws, the request gets a failure and an
+  // arbitrary token.
   void sample(const TensorView& logits, View<const kernels::SamplingRule> rules,
               std::span<const SampledRow> sampled, View<int32_t> tokens, Stream& stream);
   // Returns whether the row's mask allows the token. False if edits ban every token that the mask allows.

@@ -26,6 +26,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.rope_positions.clear();
   batch_.images.clear();
   batch_.late_token_ids.clear();
+  batch_.tree_parents.clear();
   batch_.rules.clear();
   batch_.verified.clear();
   std::swap(batch_.verified, verified_);
@@ -33,6 +34,9 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.prefix_ready = step.prefix_ready;
   batch_.hidden_states = hidden_states_;
   sampling_requests_.clear();
+  has_trees_ = std::ranges::any_of(step.requests, [](const ScheduledRequest& part) {
+    return part.num_draft > 0 && !part.request->draft.parents.empty();
+  });
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
   ensure(batch_.num_tokens() == step.num_tokens, "step with ", step.num_tokens, " tokens, but requests with ",
          batch_.num_tokens());
@@ -51,6 +55,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
     batch_.token_ids.push_back(waits ? 0 : ids[static_cast<size_t>(known ? position : position - num_known)]);
   }
   add_token_types(request, part);
+  if (has_trees_) add_tree(part);
   if (request.images) add_images(request, part);
   batch_.hidden_states |= request.pools;
   const int num_rows = part.num_logit_rows();
@@ -60,11 +65,20 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
                              .prompt_len = std::max(request.num_prompt, request.rope_len),
                              .num_logit_rows = num_rows,
                              .num_drafts = part.num_draft});
+  depths_.assign(1, waits ? 1 : 0);
   for (int i = 0; i < num_rows; ++i) {
+    if (i > 0) depths_.push_back(depths_[static_cast<size_t>(request.draft.parent(i - 1) + 1)] + 1);
     batch_.rules.push_back(request.sampling_rule());
-    batch_.rules.back().step += static_cast<uint64_t>(waits ? 1 : i);
+    batch_.rules.back().step += depths_.back();
     sampling_requests_.push_back(request_idx);
   }
+}
+
+void StepBatch::add_tree(const ScheduledRequest& part) {
+  const int num_known = part.num_new - part.num_draft;
+  for (int i = 0; i < num_known; ++i) batch_.tree_parents.push_back(i - 1);
+  for (int i = 0; i < part.num_draft; ++i)
+    batch_.tree_parents.push_back(num_known + part.request->draft.parent(i));
 }
 
 // Adds types for all tokens of the step if any request has some.

@@ -30,6 +30,7 @@ class StepBatch {
 
  private:
   void add_request(int request_idx, const ScheduledRequest& part);
+  void add_tree(const ScheduledRequest& part);
   void add_token_types(const Request& request, const ScheduledRequest& part);
   void add_images(const Request& request, const ScheduledRequest& part);
   // Sets positions on three axes of all tokens of the step.
@@ -40,6 +41,9 @@ class StepBatch {
   ExecutorBatch batch_;
   VerifiedStates verified_;
   std::vector<int32_t> sampling_requests_;
+  bool has_trees_ = false;  // the step has a draft that is a tree
+  // By row of a request: number of tokens after its known ones that the row's token follows.
+  std::vector<uint64_t> depths_;
 };
 
 }  // namespace attend

@@ -19,6 +19,8 @@ struct ModelPlacement {
   // Dense layers may round their inputs: on the CPU to bfloat16 or int8, on a GPU to fp8
   // (kernels::LinearArgs::rounds_x).
   bool rounds_x = false;
+  // A draft reads the layer for multi-token prediction of the files.
+  bool has_prediction = false;
   // One of several ranks that divide the model (rank_spec()), and its communicator with the others. Required
   // for forward() with more than one rank. It must outlive the model.
   int rank = 0, num_ranks = 1;

@@ -394,6 +394,8 @@ ModelSpec parse_config(std::string_view config_json, const std::string& name);
 // own files. Throws as read_config(), and Error(kUnsupported) for a model without such layers. fit_draft()
 // completes the result.
 ModelSpec read_draft_config(const Checkpoint& checkpoint);
+// Same for the text of a config.json. Error messages call it `name`.
+ModelSpec parse_draft_config(std::string_view config_json, const std::string& name);
 
 // Architectures that load_model() supports: "LlamaForCausalLM", ...
 std::vector<std::string> supported_architectures();

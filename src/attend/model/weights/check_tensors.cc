@@ -179,7 +179,8 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
     if (!rules.encoder.empty() && name.starts_with(rules.encoder)) continue;
     const bool is_draft_layer = rules.predicts_more_tokens && layer_of(name, layers) >= spec.num_layers();
     if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
-    ++ignored[module_prefix(name)];
+    const auto has_prefix = [&](const std::string& prefix) { return name.starts_with(prefix); };
+    if (std::ranges::none_of(rules.read_elsewhere, has_prefix)) ++ignored[module_prefix(name)];
   }
   if (ignored.empty()) return;
   std::string text;

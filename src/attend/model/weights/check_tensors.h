@@ -3,6 +3,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/model_spec.h"
@@ -26,6 +27,8 @@ struct UnusedTensorRules {
   std::string layers;                 // prefix of the names of layers
   bool predicts_more_tokens = false;  // layers after the last one are not errors
   std::string encoder = {};           // prefix of tensors that an encoder loads; empty: none
+  // Prefixes of tensors that a draft reads: no warning.
+  std::vector<std::string> read_elsewhere = {};
 };
 void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTensors& files,
                           const ModelSpec& spec, const UnusedTensorRules& rules);

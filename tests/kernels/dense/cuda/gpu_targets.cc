@@ -200,7 +200,7 @@ class GpuTarget : public Target {
     Call call;
     NormRopeArgs device = args;
     device.q = call.out(args.q);
-    device.k = call.out(args.k);
+    if (!args.k.empty()) device.k = call.out(args.k);
     device.q_norm = call.in(args.q_norm);
     device.k_norm = call.in(args.k_norm);
     device.positions = call.array(args.positions);

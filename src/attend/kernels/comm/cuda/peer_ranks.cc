@@ -13,7 +13,6 @@
 #include "attend/tensor/cuda_check.h"
 
 namespace attend::kernels::cuda {
-namespace {
 
 // Memory of one device that its peers access. Only this pool is mapped on the peers, not all memory of the
 // device.
@@ -56,6 +55,8 @@ class PeerMemory {
   void* data_ = nullptr;
 };
 
+namespace {
+
 // Writes to the first words of an empty slot from another device. With some IOMMUs such writes are lost.
 void require_visible(std::byte* slot, Device owner, Device writer) {
   std::array<uint32_t, 4> seen{};
@@ -81,6 +82,8 @@ void require_payload(const TensorView& x, Device device) {
   require(x.dtype == DType::kF32 || x.dtype == DType::kF16 || x.dtype == DType::kBF16, "x ", x,
           ": expected float32, float16 or bfloat16");
 }
+
+}  // namespace
 
 class PeerRank final : public Communicator {
  public:
@@ -199,8 +202,6 @@ class PeerRank final : public Communicator {
   PeerSlots peers_;
   Device device_;
 };
-
-}  // namespace
 
 struct PeerRanks::Impl {
   std::vector<std::unique_ptr<PeerMemory>> memories;  // by rank: slots
