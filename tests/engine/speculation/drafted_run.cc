@@ -79,8 +79,8 @@ EngineConfig make_config(const std::string& model, DeviceType device) {
 SpeculativeOptions standalone(const std::filesystem::path& draft, int num_steps) {
   return {.algorithm = SpeculativeAlgorithm::kStandalone,
           .draft_model_path = draft,
-          .allow_draft_model_on_gpu = true,
           .num_steps = num_steps,
+          .allow_draft_model_on_gpu = true,
           .disable_by_batch_size = 16};
 }
 

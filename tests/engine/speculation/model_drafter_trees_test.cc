@@ -42,7 +42,7 @@ TEST_P(DraftTrees, ProduceTheSameTokensForEverySize) {
   }
 }
 
-// Of sampled tokens, the second candidate is often the one that the target chooses.
+// A target that samples often chooses the second candidate.
 TEST_P(DraftTrees, AcceptMoreThanChains) {
   std::vector<TestRequest> requests = make_requests(3, 120);
   for (TestRequest& request : requests) request.request.params.temperature = 0.8f;

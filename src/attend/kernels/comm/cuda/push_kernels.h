@@ -9,7 +9,7 @@ namespace attend::kernels::cuda {
 
 inline constexpr int kMaxPeerRanks = 8;
 
-// What the kernels of a rank share. Each rank has two phases of one slot per rank: other ranks write to
+// State that the kernels of a rank share. Each rank has two phases of one slot per rank: other ranks write to
 // theirs, and the owner resets what it has read to kEmptyWord. A rank can be one operation ahead of another
 // one, which still reads the other phase.
 struct PeerSlots {

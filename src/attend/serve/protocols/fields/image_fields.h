@@ -14,7 +14,7 @@ std::string read_image_url(const std::string& param, const std::string& url);
 // Returns the bytes of base64 text.
 std::string read_base64_image(const std::string& param, const std::string& data);
 
-// Part of a message's content that stands for an image, as chat templates read it.
+// Content part with which chat templates write the placeholder of an image.
 Json image_part();
 
 // Checks a part {"type": "image_url", "image_url": {"url", "detail"}} and returns the image. A string is the
