@@ -22,6 +22,8 @@ ALLOWED = {
     r"scaled_quantized_kernelI.*Li2ELi128E": 32,
     # Scan of the delta rule: addresses and factors, in addition to the state and two results, per chunk.
     r"4sm9023delta_chunk_scan_kernel": 104,
+    # The same scan on sm80 with decays per channel: addresses and factors, per chunk.
+    r"4sm8023delta_chunk_scan_kernelI.*DeltaChannelStage": 36,
     # Decode with heads of 512, 64 rows: addresses of the producer's tile, in addition to 256 columns of output per warpgroup.
     r"wide_decode_kernelI.*Li64ELb[01]E": 40,
     # Fixed splits: saved accumulators.
