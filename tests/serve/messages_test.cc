@@ -50,6 +50,24 @@ constexpr char kCalls[] = R"({"role": "user", "content": "q"}, {"role": "assista
   {"type": "text", "text": "I look."}, {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"b": 1, "a": 2}},
   {"type": "tool_use", "id": "toolu_2", "name": "g", "input": {}}]})";
 
+TEST(Messages, CheckTheHistoryBeforeTheModelsFormats) {
+  const auto rejection_without_format = [](const std::string& messages) {
+    try {
+      kMessages.read(
+          Json::parse(R"({"max_tokens": 9, )" + std::string(kTool) + R"(, "messages": [)" + messages + "]}"),
+          {}, ChatFormats{});
+    } catch (const ApiError& error) {
+      return error.message;
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(rejection_without_format(R"({"role": "user", "content": "x"})"),
+              HasSubstr("tool_choice that requires a call"));
+  EXPECT_THAT(rejection_without_format(R"({"role": "user", "content": [
+      {"type": "tool_result", "tool_use_id": "toolu_9", "content": "3"}]})"),
+              HasSubstr("toolu_9"));
+}
+
 TEST(Messages, ImagesBecomePartsOfTheContent) {
   const std::string fields = R"("messages": [{"role": "user", "content": [
       {"type": "text", "text": "a"}, {"type": "text", "text": "b"},

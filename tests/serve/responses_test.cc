@@ -270,6 +270,17 @@ TEST(ResponseConversation, ContinuesAStoredResponse) {
 }
 
 // Another client might choose the same id, or guess it.
+TEST(ResponseInput, IsCheckedBeforeTheModelsFormats) {
+  const Json body = parse_body(R"({"tools": [{"type": "function", "name": "f"}],
+      "input": [{"type": "function_call_output", "call_id": "call_9", "output": "3"}]})");
+  try {
+    kResponses.read(body, {}, ChatFormats{});
+    FAIL() << "accepted";
+  } catch (const ApiError& error) {
+    EXPECT_THAT(error.message, HasSubstr("call_9"));
+  }
+}
+
 TEST(ResponseInput, RefersToOutputItemsOnly) {
   ResponseStore store({});
   const std::string message =

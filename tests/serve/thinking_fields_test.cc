@@ -116,6 +116,26 @@ TEST(ThinkingFields, SetTheSwitchOfTheTemplate) {
             Json({{"thinking_effort", "low"}}));
 }
 
+TEST(ThinkingFields, AreReportedAsIgnoredIfTheTemplateHasNoControls) {
+  const auto ignored = [](const std::string& source, const std::string& fields, bool reasons) {
+    ChatFormats formats;
+    if (reasons) formats.reasoning = &parse_reasoning_format("qwen3");
+    formats.thinking = ThinkingControls::find(thinking_template(source), formats.reasoning);
+    return kChatCompletions
+        .read(parse_body(R"({"messages": [{"role": "user", "content": "x"}], )" + fields + "}"), {}, formats)
+        .ignored;
+  };
+  EXPECT_THAT(ignored("", R"("reasoning_effort": "low")", false), ElementsAre("reasoning_effort"));
+  EXPECT_THAT(ignored("", R"("reasoning": {"effort": "low"})", false), ElementsAre("reasoning.effort"));
+  EXPECT_THAT(ignored("", R"("thinking": {"type": "enabled"})", false), ElementsAre("thinking.type"));
+  EXPECT_THAT(ignored("<think>", R"("reasoning_effort": "low", "enable_thinking": true)", true),
+              ElementsAre("reasoning_effort"))
+      << "the model always reasons";
+  EXPECT_THAT(ignored("", R"("reasoning_effort": "none", "odd": 1)", false), ElementsAre("odd"));
+  EXPECT_THAT(ignored(kHybrid, R"("reasoning_effort": "low")", true), IsEmpty());
+  EXPECT_THAT(ignored(kLevels, R"("reasoning_effort": "low", "enable_thinking": true)", true), IsEmpty());
+}
+
 TEST(ThinkingFields, RejectLevelsThatTheTemplateDoesNotSupport) {
   const auto error = [](const char* source, const std::string& fields, const char* reasoning = "qwen3") {
     try {

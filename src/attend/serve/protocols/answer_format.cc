@@ -91,8 +91,8 @@ void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool s
     if (!formats.tools && !has_to_call)
       reject_unsupported("tools", "the model's format of calls is unknown",
                          formats.tools_reason.empty() ? "" : ": ", formats.tools_reason,
-                         "; expected a server with --tool-call-parser, or tool_choice \"none\" or "
-                         "\"required\"");
+                         "; expected a server with --tool-call-parser, tool_choice \"none\", or a "
+                         "tool_choice that requires a call");
     // With a grammar, the model writes JSON calls even if it has no known format.
     format.tool_format = formats.tools ? formats.tools : &parse_tool_format("llama3");
     if (has_to_call && job.grammar)

@@ -85,7 +85,7 @@ struct GenerationJob {
   bool detokenize = true;
   bool incremental = false;
   MessageOptions message = {};
-  std::vector<std::string> ignored;  // unknown fields
+  std::vector<std::string> ignored;  // unknown fields, and fields without effect on this model
 };
 
 // Returns the maximum number of prompt tokens for truncate_prompt_tokens: -1 leaves one token for the answer.

@@ -1,6 +1,7 @@
 #include "attend/serve/protocols/anthropic/messages.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <utility>
@@ -141,13 +142,13 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
   }
   ThinkingRequest thinking;
   read_output(fields, thinking, job);
+  Conversation conversation = read_conversation(fields);
   MessageTools tools = read_message_tools(fields);
   if (!tools.for_template.empty()) variables["tools"] = std::move(tools.for_template);
   set_answer_format(std::move(tools.tools), tools.choice, /*separates_reasoning=*/true, formats, job);
   if (job.answer) job.answer->call_id_prefix = "toolu_";
   read_thinking(fields, thinking, job);
   set_thinking(thinking, formats, variables, job);
-  Conversation conversation = read_conversation(fields);
   job.message.has_cache_control =
       conversation.has_cache_control || tools.has_cache_control || has_cache_control(fields);
   job.continued = std::move(conversation.continued);
@@ -156,7 +157,7 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
   job.variables = variables.dump();
   check_num_completions(job);
   reject_unsupported_fields(fields);
-  job.ignored = fields.unknown();
+  std::ranges::move(fields.unknown(), std::back_inserter(job.ignored));
   return job;
 }
 

@@ -146,6 +146,11 @@ void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Js
     const std::string variable = controls ? controls->effort_variable : kEffortVariable;
     if (request.enabled || (request.effort && variable.empty())) set_switches(true, controls, variables);
     if (request.effort && !variable.empty()) variables.emplace(variable, *request.effort);
+    if (controls && controls->switches.empty()) {
+      // The template reasons always or never.
+      if (request.enabled && !formats.reasoning) job.ignored.push_back(request.enabled_field);
+      if (request.effort && variable.empty()) job.ignored.push_back(request.effort_field);
+    }
     if (budget) set_budget_variables(*budget, controls, variables);
     if (!budget) budget = own_budget;
   }

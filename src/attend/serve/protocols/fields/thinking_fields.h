@@ -29,7 +29,8 @@ void read_thinking_budget(const Fields& fields, ThinkingRequest& request);
 ThinkingRequest read_chat_thinking(const Fields& fields);
 
 // Sets the variables that the model's template reads, unless `variables` has them, and the limit of the
-// answer. Rejects levels that the template does not support.
+// answer. Rejects levels that the template does not support. Adds fields that the template cannot apply to
+// `job.ignored`.
 void set_thinking(const ThinkingRequest& request, const ChatFormats& formats, Json& variables,
                   GenerationJob& job);
 

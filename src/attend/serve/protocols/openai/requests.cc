@@ -1,4 +1,6 @@
 // Requests of OpenAI's /v1/chat/completions and /v1/completions.
+#include <algorithm>
+#include <iterator>
 #include <set>
 #include <string>
 #include <utility>
@@ -152,7 +154,7 @@ GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, cons
   check_num_completions(job);
   job.variables = template_variables(fields, formats, job);
   reject_unsupported_fields(fields);
-  job.ignored = fields.unknown();
+  std::ranges::move(fields.unknown(), std::back_inserter(job.ignored));
   return job;
 }
 
@@ -188,7 +190,7 @@ GenerationJob read_completion(const Json& body, const SamplingDefaults& defaults
            kMaxPrompts, " of these");
   check_num_completions(job);
   reject_unsupported_fields(fields);
-  job.ignored = fields.unknown();
+  std::ranges::move(fields.unknown(), std::back_inserter(job.ignored));
   return job;
 }
 

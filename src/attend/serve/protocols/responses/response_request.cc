@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 
 #include "attend/serve/protocols/answer_format.h"
@@ -203,9 +204,6 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   ResponseTools tools = read_response_tools(fields);
   const bool parallel = tools.choice.parallel;
   request->custom_tools = std::move(tools.custom);
-  set_answer_format(std::move(tools.tools), tools.choice, /*separates_reasoning=*/true, formats, job);
-  if (!job.answer) job.answer.emplace();
-  set_thinking(thinking, formats, variables, job);
 
   const std::string instructions = fields.string("instructions").value_or("");
   const Json* input = fields.find("input");
@@ -213,6 +211,9 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   const Json items = read_items(*input, "input");
   variables["messages"] = to_messages(items, instructions, job.images);
   if (!tools.described.empty()) variables["tools"] = tools.described;
+  set_answer_format(std::move(tools.tools), tools.choice, /*separates_reasoning=*/true, formats, job);
+  if (!job.answer) job.answer.emplace();
+  set_thinking(thinking, formats, variables, job);
   job.variables = variables.dump();
   job.drops_messages = one_of(fields, "truncation", {"auto", "disabled"}) == "auto";
 
@@ -247,7 +248,7 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   job.response = request;
   check_num_completions(job);
   reject_unsupported_fields(fields);
-  job.ignored = fields.unknown();
+  std::ranges::move(fields.unknown(), std::back_inserter(job.ignored));
   return job;
 }
 
