@@ -5,6 +5,9 @@ set(prefill_head_dims_of_fp8 "64 64" "128 128")
 set(prefill_head_dims_of_e4m3 "64 64" "128 128" "192 128")  # q and K/V of e4m3, multiplied without conversion
 # Head dims of single-request decode (kSingleRequestDecodeDims of common/tile_config.h).
 set(decode_head_dims 64 128)
+# q and K/V, head dims.
+set(prefill_sample "bf16 bf16 64 64" "bf16 bf16 256 256" "bf16 bf16 512 512" "bf16 e4m3 64 64" "f16 f16 64 64"
+  "f16 e5m2 64 64")
 if(ATTEND_SAMPLE_KERNELS)
   set(prefill_head_dims_of_e4m3 "192 128")
 endif()
@@ -33,10 +36,10 @@ foreach(type "bf16 kBF16 __nv_bfloat16" "f16 kF16 __half")
     if(NOT "${kv_name}" STREQUAL "${name}")
       set(all_head_dims ${prefill_head_dims_of_fp8})
     endif()
-    if(ATTEND_SAMPLE_KERNELS AND NOT "${name} ${kv_name}" STREQUAL "bf16 bf16")
-      list(GET all_head_dims 0 all_head_dims)
-    endif()
     foreach(head_dims IN LISTS all_head_dims)
+      if(ATTEND_SAMPLE_KERNELS AND NOT "${name} ${kv_name} ${head_dims}" IN_LIST prefill_sample)
+        continue()
+      endif()
       separate_arguments(head_dims)
       list(POP_FRONT head_dims head_dim_qk head_dim_v)
       add_prefill(${name} ${kv_name} ${element} ${kv_element} ${head_dim_qk} ${head_dim_v} prefill/prefill.cuh
