@@ -3,7 +3,7 @@
 
 Both have one decoder layer and use the target's embedding as table and head. A row of their input is a token and the
 target's hidden state of the token before it. Training unrolls the draft: step 0 reads the target's hidden states, each
-later step the state of the step before, as when drafts are made (docs/speculative-decoding.md).
+later step the state of the step before, as when drafts are made (docs/draft-models.md).
 
     pip install torch transformers tokenizers safetensors
     python3 scripts/train_draft.py eagle3 --out models/attend-tiny-eagle3
