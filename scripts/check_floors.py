@@ -21,7 +21,7 @@ ORDERS = {
     "text": ["tokenizer", "chat_template"],
     "text/tokenizer": ["contract", "regex", "bpe", "pipeline", ".", "decoding"],
     "text/chat_template": ["values", "syntax", "."],
-    "model": ["config", "weights", "modules", "multimodal", "architectures", "."],
+    "model": ["config", "weights", "modules", "multimodal", "architectures", "adapters", "."],
     "serve": ["json", "web", "http", "formats", "protocols", "."],
 }
 CONTRACTS = {

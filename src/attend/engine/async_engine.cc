@@ -398,6 +398,10 @@ void AsyncEngine::Impl::abort(RequestId id) noexcept {
 
 void AsyncEngine::abort(RequestId id) { impl_->abort(id); }
 void AsyncEngine::abort_all() { impl_->post({.kind = Impl::CommandKind::kAbortAll}); }
+void AsyncEngine::load_adapter(const AdapterPath& adapter) { impl_->engine->load_adapter(adapter); }
+void AsyncEngine::unload_adapter(std::string_view name) { impl_->engine->unload_adapter(name); }
+std::vector<AdapterPath> AsyncEngine::adapters() const { return impl_->engine->adapters(); }
+
 void AsyncEngine::flush_cache() { impl_->post({.kind = Impl::CommandKind::kFlushCache}); }
 
 void AsyncEngine::pause() {

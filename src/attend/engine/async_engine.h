@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "attend/engine/engine.h"
 #include "attend/engine/engine_metrics.h"
@@ -52,6 +54,11 @@ class AsyncEngine {
   void abort(RequestId id);
   // Aborts all requests that were submitted before.
   void abort_all();
+
+  // As Engine's.
+  void load_adapter(const AdapterPath& adapter);
+  void unload_adapter(std::string_view name);
+  std::vector<AdapterPath> adapters() const;
 
   // Evicts all cached prefixes that no request uses. Requests that are submitted later do not reuse them.
   void flush_cache();

@@ -11,6 +11,7 @@
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/checkpoint/model_folder.h"
 #include "attend/checkpoint/weight_prefetcher.h"
+#include "attend/engine/adapters.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
 #include "attend/engine/resolve/resolve_draft.h"
@@ -127,6 +128,12 @@ void accept_first(RequestDraft& draft, int num_accepted) {
   for (int idx = 0; idx < num_accepted && draft.parent(idx) == idx - 1; ++idx) draft.accepted.push_back(idx);
 }
 
+std::string names_of(const std::vector<AdapterPath>& adapters) {
+  std::string names;
+  for (const AdapterPath& adapter : adapters) names += (names.empty() ? "" : ", ") + adapter.name;
+  return names.empty() ? "none" : names;
+}
+
 double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
@@ -148,6 +155,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (has_files && num_threads() > 1) weights = std::make_unique<WeightPrefetcher>(*checkpoint);
   ResolvedEngine resolved = resolve_engine(config, model_spec_, has_files ? checkpoint : nullptr);
   info_ = std::move(resolved.info);
+  if (!config.lora_paths.empty()) require_adapters();
+  adapters_ = std::make_unique<Adapters>(config.lora_paths);
   overlaps_ = info_.overlap_schedule;
   recomputes_longrope_ = config.recompute_longrope;
   trace_ = std::make_unique<StepTrace>();
@@ -202,6 +211,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   if (config.pooling) pooler_ = std::make_unique<Pooler>(*config.pooling);
   if (progress.resolved) progress.resolved(*this);
   executors_->load(progress.weights);
+  adapters_->set_model(executors_->adapter_layers());
   runner_ = std::make_unique<StepRunner>(
       executors_->target(), CommonPrefix(*rows_, info_.page_size, info_.target().cascade_min_keys),
       trace_.get(), has_head);
@@ -215,6 +225,22 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
 Engine::~Engine() = default;
 
 std::string Engine::failure() const { return executors_->failure(); }
+
+void Engine::require_adapters() const {
+  if (!info_.no_adapters.empty()) fail(ErrorCode::kUnsupported, "LoRA adapters: ", info_.no_adapters);
+}
+
+void Engine::load_adapter(const AdapterPath& adapter) const {
+  require_adapters();
+  adapters_->load(adapter);
+}
+
+void Engine::unload_adapter(std::string_view name) const {
+  require_adapters();
+  adapters_->unload(name);
+}
+
+std::vector<AdapterPath> Engine::adapters() const { return adapters_->list(); }
 
 void Engine::add_tokenizer_eos() {
   const std::optional<int32_t> id = tokenizer_ ? tokenizer_->eos_id() : std::nullopt;
@@ -279,6 +305,14 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
   require(source.num_skipped == 0 || !params.prompt_logprobs, "num_skipped: expected no prompt_logprobs");
 
   auto request = std::make_unique<Request>();
+  if (!source.adapter.empty()) {
+    require_adapters();
+    request->adapter = adapters_->find(source.adapter);
+    if (request->adapter == nullptr)
+      fail(ErrorCode::kInvalidArgument, "adapter ", source.adapter,
+           ": not loaded; loaded are: ", names_of(adapters_->list()));
+    source.cache_salt = request->adapter->salt + source.cache_salt;
+  }
   request->num_prompt = static_cast<int>(prompt.size());
   request->tokens = std::move(prompt);
   request->tokens.reserve(static_cast<size_t>(

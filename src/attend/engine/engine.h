@@ -19,6 +19,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
+class Adapters;
 class AdaptiveSteps;
 class Drafter;
 class Executors;
@@ -60,6 +61,7 @@ struct EngineInfo {
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // resolved from EngineConfig
   std::string no_images;          // reason why prompts may not have images; empty: they may
+  std::string no_adapters;        // reason why requests may not have LoRA adapters; empty: they may
 
   // Longer texts cannot fit the context. Without a tokenizer there is no limit.
   size_t max_prompt_bytes() const {
@@ -148,6 +150,15 @@ class Engine {
   // false if no request has this id: it may have ended before. Not allowed in a sink.
   bool abort(RequestId id, const OutputSink& sink);
 
+  // LoRA adapters by name. load_adapter() reads one; unload_adapter() removes one: requests that use it
+  // continue, and its memory is freed after the last one. Thread-safe, also during a step. Throw
+  // Error(kUnsupported) with EngineInfo::no_adapters or for a kind of adapter that attend does not apply,
+  // Error(kInvalidArgument) for a name in use, Error(kNotFound) for a missing file or an unknown name, and
+  // Error(kCorruptFile) for an adapter that does not fit the model.
+  void load_adapter(const AdapterPath& adapter) const;
+  void unload_adapter(std::string_view name) const;
+  std::vector<AdapterPath> adapters() const;  // in the order of names
+
   // Evicts all prefixes that no running request uses.
   void flush_cache();
   // Throws Error(kInternal) unless every page of the KV pool has one owner. Reads all tables, so only tests
@@ -178,6 +189,8 @@ class Engine {
   int64_t num_preemptions() const;
 
  private:
+  // Throws Error(kUnsupported) unless requests may have adapters.
+  void require_adapters() const;
   // Adds the end-of-sequence token that the tokenizer's files name.
   void add_tokenizer_eos();
   // Warns about token ids in the model's files that exceed its vocabulary.
@@ -219,6 +232,7 @@ class Engine {
   std::unique_ptr<SwaSlots> window_slots_;   // null: layers with a window keep all tokens
   std::unique_ptr<StateSlots> state_slots_;  // null: the model has no recurrent states
   std::unique_ptr<Executors> executors_;
+  std::unique_ptr<Adapters> adapters_;
   std::unique_ptr<RequestMemory> memory_;
   std::unique_ptr<Drafter> drafter_;                // null: no speculation
   std::unique_ptr<SyntheticAcceptance> synthetic_;  // null: drafts are verified

@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "attend/attention/resolver.h"
@@ -22,6 +23,12 @@
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+// Folder of a LoRA adapter, as PEFT saves it, and the name that requests use.
+struct AdapterPath {
+  std::string name;
+  std::filesystem::path path;
+};
 
 struct EngineConfig {
   std::filesystem::path model_path;  // Hugging Face model directory
@@ -93,6 +100,9 @@ struct EngineConfig {
   // Draft model to run instead of the one in speculation.draft_model_path. Without this path its weights are
   // dummies.
   std::optional<ModelSpec> draft_model;
+  // LoRA adapters that requests may name (GenerationRequest::adapter), in addition to those that
+  // Engine::load_adapter() adds. CPUs only.
+  std::vector<AdapterPath> lora_paths;
   ScheduleOptions schedule;  // order and maximum number of waiting requests
   // Encoded images that are kept for later requests, in bytes.
   size_t image_cache_bytes = size_t{256} << 20;

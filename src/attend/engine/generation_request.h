@@ -102,6 +102,7 @@ struct GenerationRequest {
   // the prompt. The placeholder is repeated once per token of the image.
   std::vector<std::string> images = {};
   SamplingParams params = {};
+  std::string adapter = {};              // name of a LoRA adapter; empty: none
   std::shared_ptr<TokenMask> mask = {};  // null: all tokens are allowed
   // Prefixes are shared only with requests of the same salt.
   std::string cache_salt = {};

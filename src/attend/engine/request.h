@@ -20,6 +20,7 @@
 namespace attend {
 
 class LogitsProcessor;
+struct NamedAdapter;
 
 struct RequestTimes {
   Clock::time_point submitted;
@@ -97,10 +98,11 @@ struct Request {
   int64_t arrival = 0;                        // number of requests submitted before
   int num_skipped = 0;                        // GenerationRequest::num_skipped
   bool pools = false;  // from a PoolingRequest: its hidden states are pooled, and no token is sampled
-  std::shared_ptr<const PromptImages> images;  // null: the prompt is text
-  std::vector<int32_t> keys;                   // of all tokens, if there are images: see prefix_keys()
-  std::vector<int32_t> token_types;            // one per token (ModelInput::token_types); empty: all are 0
-  std::string cache_salt;                      // prefixes are shared only with requests of the same salt
+  std::shared_ptr<const PromptImages> images;   // null: the prompt is text
+  std::vector<int32_t> keys;                    // of all tokens, if there are images: see prefix_keys()
+  std::vector<int32_t> token_types;             // one per token (ModelInput::token_types); empty: all are 0
+  std::shared_ptr<const NamedAdapter> adapter;  // null: none; its salt is a part of cache_salt
+  std::string cache_salt;                       // prefixes are shared only with requests of the same salt
   uint64_t seed = 0;
   std::shared_ptr<LogitsProcessor> logits_processor;  // null: logits are not changed
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed

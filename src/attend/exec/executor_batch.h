@@ -14,15 +14,18 @@
 
 namespace attend {
 
+struct ModelAdapter;
+
 // Part of one request: its tokens [num_computed, num_computed + num_new). Their token slots are in the
 // request's row.
 struct ExecutorRequest {
   RequestRow row;
   int num_computed = 0;  // tokens with K/V in the cache before the step
   int num_new = 0;
-  int prompt_len = 0;      // ModelInput::prompt_lens
-  int num_logit_rows = 0;  // logits are computed for this number of last new tokens
-  int num_drafts = 0;      // the last new tokens that are drafts
+  int prompt_len = 0;                     // ModelInput::prompt_lens
+  int num_logit_rows = 0;                 // logits are computed for this number of last new tokens
+  int num_drafts = 0;                     // the last new tokens that are drafts
+  const ModelAdapter* adapter = nullptr;  // alive during the launch; null: none. CPUs
 };
 
 // Outcome of the drafts of an earlier step, for models with recurrent states. Its requests with drafts are

@@ -60,6 +60,13 @@ void Executors::check_weights() const {
   for (const auto& executor : executors_) executor->model().check_weights();
 }
 
+std::vector<const AdapterLayers*> Executors::adapter_layers() const {
+  std::vector<const AdapterLayers*> ranks;
+  for (size_t rank = 0; rank < num_ranks(); ++rank)
+    ranks.push_back(executors_[rank]->model().adapter_layers());
+  return ranks;
+}
+
 void Executors::check_saturation(View<const TokenSlot> prompt_slots) {
   saturation_monitor_.check(executors_.front()->kv_pool(), prompt_slots);
 }

@@ -35,6 +35,8 @@ class Executors {
   void load(const LoadProgress& progress = {});
   // Records the CUDA graphs of executors that have decode sizes, in order. Call after load().
   void record_graphs(const GraphProgress& progress = {});
+  // Layers of the target on each rank that adapters may change. Call after load().
+  std::vector<const AdapterLayers*> adapter_layers() const;
   // Throws the errors of Model::check_weights for the first executor with modified files. Call after load().
   void check_weights() const;
   // Checks the K/V of a computed prompt in the target's pool (SaturationMonitor). A draft model may not have

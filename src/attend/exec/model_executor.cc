@@ -135,6 +135,7 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   queue_late_token_ids(batch);
   queue_hidden_rows(batch);
   queue_images(batch);
+  adapters_ = step_adapters_.build(batch, config_.placement.rank);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
@@ -221,6 +222,7 @@ void ModelExecutor::queue_model(bool hidden_states, HiddenSource source) {
   input.verified_tokens = states.verified_tokens.first(
       states.verified_tokens.empty() ? 0 : static_cast<size_t>(num_verified_tokens_));
   input.embedding_rows = image_rows_;
+  input.adapters = adapters_;
   if (spec().draft) {
     input.hidden_states = hidden_inputs(source).slice(0, 0, batch.num_tokens);
     input.hidden_source = source;

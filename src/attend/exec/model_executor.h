@@ -13,6 +13,7 @@
 #include "attend/exec/graph_runner.h"
 #include "attend/exec/image_cache.h"
 #include "attend/exec/replay_arrays.h"
+#include "attend/exec/step_adapters.h"
 #include "attend/exec/step_arrays.h"
 #include "attend/exec/step_trace.h"
 #include "attend/kv/first_page_warmup.h"
@@ -97,6 +98,8 @@ class ModelExecutor final : public Executor {
   std::optional<ImageCache> images_;           // executors that encode images
   std::vector<EmbeddingRows> image_rows_;      // of the step
   std::vector<Tensor> encoded_;                // storage of image_rows_
+  StepAdapters step_adapters_;
+  kernels::AdapterBatch adapters_;  // of the step
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
   Tensor hidden_states_;  // [max_tokens, hidden_width()]; empty unless batches may request hidden states

@@ -57,7 +57,8 @@ std::vector<WeightSlot> DecoderModel::weight_slots() {
   }
   if (layer_embeddings_) layer_embeddings_->add_slots(top);
   for (size_t i = 0; i < modules_.size(); ++i) {
-    SlotWriter layer(layer_prefix(module_layers_[i], spec_, names_), slots, form);
+    SlotWriter layer(layer_prefix(module_layers_[i], spec_, names_), slots, form,
+                     modules_[i]->takes_adapters());
     modules_[i]->add_slots(layer);
   }
   // The head is linear, so the final norm's weights are scaled instead of the logits.
@@ -281,7 +282,8 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   for (size_t i = 0; i < ropes_.size(); ++i)
     rope_rows_[i] = ropes_[i].rows(batch, input.prompt_lens, stream, input.rope_positions);
 
-  const kernels::OpContext operations = context(stream);
+  kernels::OpContext operations = context(stream);
+  operations.adapters = input.adapters;
   TensorView joined;
   if (draft_input_) {
     Scratch memory(draft_memory_, batch.num_tokens, limits_.max_tokens, placement_.dtype);

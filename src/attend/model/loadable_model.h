@@ -3,9 +3,11 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/model/adapters/adapter_layers.h"
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/model.h"
 #include "attend/model/weights/load_weights.h"
@@ -22,6 +24,13 @@ class LoadableModel : public Model {
   virtual void set_head_tokens(Tensor tokens) = 0;
   // Bytes that prepare() allocates. A double, since it may not fit a size_t.
   virtual double prepared_bytes(const BatchLimits& limits) = 0;
+
+  const AdapterLayers* adapter_layers() const override { return &adapter_layers_; }
+  // Layers of the loaded slots.
+  void set_adapter_layers(AdapterLayers layers) { adapter_layers_ = std::move(layers); }
+
+ private:
+  AdapterLayers adapter_layers_;
 };
 
 // Creates the model of a spec, on one rank of placement.num_ranks. `own_head`: lm_head has its own weights.

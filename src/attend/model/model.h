@@ -11,6 +11,7 @@
 #include "attend/attention/backend.h"
 #include "attend/attention/forward_batch.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/kernels/gemm/low_rank.h"
 #include "attend/kernels/recurrent/recurrent.h"
 #include "attend/kv/kv_pool.h"
 #include "attend/kv/state/state_pool.h"
@@ -21,6 +22,8 @@
 
 #pragma GCC visibility push(default)
 namespace attend {
+
+class AdapterLayers;
 
 // Hidden states that forward() writes in addition to logits.
 struct HiddenOutput {
@@ -66,6 +69,7 @@ struct ModelInput {
   TensorView hidden_states = {};
   HiddenSource hidden_source = HiddenSource::kTarget;
   HiddenOutput hidden = {};
+  kernels::AdapterBatch adapters = {};  // of the tokens; CPUs
 };
 
 // Steps of recurrent states through the tokens of ModelInput::verified_tokens, in their order. Rejected ones
@@ -107,6 +111,8 @@ class Model {
   // Throws Error(kCorruptFile) if a mapped weights file was modified after it was opened. Results since then
   // may be wrong.
   virtual void check_weights() const = 0;
+  // Layers that adapters may change; null: none.
+  virtual const AdapterLayers* adapter_layers() const { return nullptr; }
   // Bytes of all weights, and of the experts among them.
   virtual size_t weight_bytes() const = 0;
   virtual size_t expert_bytes() const = 0;

@@ -80,6 +80,7 @@ void fit_rank(std::vector<WeightSlot>& slots, const ModelPlacement& placement, L
            slot.rows(), " rows, ", slot.columns, " columns on rank ", placement.rank, " of ", num_ranks,
            ", whose model has ", own[i].rows(), " and ", own[i].columns);
     slot.place = std::move(own[i].place);
+    slot.adapted = own[i].adapted;
     if (slot.of_sum && divides_sum && placement.rank > 0) slot.place = [](std::span<const Weight>) {};
     divides_sum = slot.shard == ShardAxis::kInFeatures;
   }

@@ -93,6 +93,8 @@ std::ostream& operator<<(std::ostream& out, const Weight& weight);
 struct Linear {
   Weight weight = {};
   TensorView bias = {};  // [out_features]; empty: none
+  // Index of the layer in the adapters of its model (kernels::LowRankAdapter); -1: adapters do not change it.
+  int adapter_index = -1;
 };
 
 }  // namespace attend

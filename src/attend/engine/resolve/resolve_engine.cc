@@ -462,6 +462,16 @@ std::string refuse_images(const EngineConfig& config, const ModelSpec& model, co
   return "";
 }
 
+// Returns the reason why the engine applies no LoRA adapters; empty: it does.
+std::string refuse_adapters(const EngineConfig& config) {
+  if (config.on_gpu()) return "attend applies adapters on CPUs only: --device cpu";
+  if (config.pooling) return "the engine pools inputs into vectors";
+  // Rows of some weights are in another order than those of B.
+  if (config.model_path.extension() == kGgufExtension)
+    return "attend applies adapters to Hugging Face directories, not to GGUF files";
+  return "";
+}
+
 }  // namespace
 
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given,
@@ -483,6 +493,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
   info.no_images = refuse_images(config, model, checkpoint.get());
   if (info.no_images.empty() && config.tp_size > 1) info.no_images = "tp_size above 1 computes text only";
+  info.no_adapters = refuse_adapters(config);
   std::vector<ResolvedExecutor> executors;
   for (int rank = 0; rank < config.tp_size; ++rank)
     executors.push_back(resolve_executor(

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/engine/adapters.h"
 
 namespace attend {
 
@@ -64,7 +65,8 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
                              .num_new = part.num_new,
                              .prompt_len = std::max(request.num_prompt, request.rope_len),
                              .num_logit_rows = num_rows,
-                             .num_drafts = part.num_draft});
+                             .num_drafts = part.num_draft,
+                             .adapter = request.adapter ? &request.adapter->weights : nullptr});
   depths_.assign(1, waits ? 1 : 0);
   for (int i = 0; i < num_rows; ++i) {
     if (i > 0) depths_.push_back(depths_[static_cast<size_t>(request.draft.parent(i - 1) + 1)] + 1);

@@ -35,9 +35,11 @@ namespace {
 void multiply_own_parts(const TensorView& x, LinearParts linear, const TensorView& out,
                         const OpContext& context) {
   constexpr size_t kMaxProducts = 4;
+  static_assert(kMaxProducts == kMaxLowRankProducts);
   int64_t first = 0;
   while (!linear.empty()) {
     LinearArgs products[kMaxProducts];
+    LowRankProduct changed[kMaxProducts];
     const size_t count = std::min(linear.size(), kMaxProducts);
     for (size_t i = 0; i < count; ++i) {
       const int64_t end = first + linear[i].weight.out_features();
@@ -48,9 +50,12 @@ void multiply_own_parts(const TensorView& x, LinearParts linear, const TensorVie
                      .workspace = context.workspace,
                      .batch_invariant = context.batch_invariant,
                      .rounds_x = context.rounds_x};
+      changed[i] = {.adapter_index = linear[i].adapter_index, .out = products[i].out};
       first = end;
     }
     kernels::linear(std::span<const LinearArgs>(products, count), context.stream);
+    // The terms of ranks that divide the inputs are parts of the sum, too.
+    add_low_rank(x, std::span<const LowRankProduct>(changed, count), context.adapters, context.stream);
     linear = linear.subspan(count);
   }
 }

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "attend/kernels/gemm/linear.h"
+#include "attend/kernels/gemm/low_rank.h"
 #include "attend/kernels/kv_store/store.h"
 #include "attend/kernels/moe/experts.h"
 #include "attend/kernels/norm_rope/elementwise.h"
@@ -42,6 +43,9 @@ struct OpContext {
   // Other ranks of the model. Products with a weight that ranks divide by in_features are all-reduced, before
   // norms of the product. null: one rank.
   Communicator* ranks = nullptr;
+  // Adapters of the step's tokens. Layers with Linear::adapter_index add their terms; the rows of their x are
+  // the step's tokens.
+  AdapterBatch adapters = {};
 };
 
 // Linear layer with a weight in one or several parts, with their out_features concatenated. Weights that are

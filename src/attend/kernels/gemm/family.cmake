@@ -2,14 +2,17 @@
 attend_kernels(gemm
   HEADERS
     linear.h
+    low_rank.h
   SOURCES
     head_linear.cc
     linear.cc
+    low_rank.cc
     weights.cc
     cpu/head_linear.cc
     cpu/linear.cc
     cpu/linear_amx.cc
     cpu/linear_avx512bf16.cc
+    cpu/low_rank.cc
     cpu/int8/int8_linear.cc
     cpu/int8/int8_linear_avx2.cc
     cpu/int8/int8_linear_avx512bf16.cc

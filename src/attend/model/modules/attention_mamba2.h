@@ -20,6 +20,7 @@ class AttentionMamba2Module : public Module {
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
+  bool takes_adapters() const override { return true; }
   // Both modules have the same norm, with different factors.
   const kernels::Norm& input_norm() const override { return mamba_.input_norm(); }
   void forward(ModuleStep& step) const override;

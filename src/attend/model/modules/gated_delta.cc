@@ -103,14 +103,8 @@ GatedDeltaModule::Projections GatedDeltaModule::projections(const TensorView& pr
 void GatedDeltaModule::project_gates(const TensorView& projected, const kernels::OpContext& context) const {
   const int64_t rank = spec_.gate_rank, second = first_features();
   const auto project = [&](int64_t from, const Linear& linear, int64_t to, int64_t features) {
-    kernels::linear({.x = projected.slice(1, from, from + rank),
-                     .weight = linear.weight,
-                     .bias = {},
-                     .out = projected.slice(1, to, to + features),
-                     .workspace = context.workspace,
-                     .batch_invariant = context.batch_invariant,
-                     .rounds_x = context.rounds_x},
-                    context.stream);
+    kernels::linear(projected.slice(1, from, from + rank), linear, projected.slice(1, to, to + features),
+                    context);
   };
   project(spec_.conv_channels(), second_z_.front(), second, spec_.v_features());
   project(second - rank, second_a_.front(), second + spec_.v_features(), spec_.decay_features());

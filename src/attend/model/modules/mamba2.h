@@ -17,6 +17,7 @@ class Mamba2Module : public Module {
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
+  bool takes_adapters() const override { return true; }
   const kernels::Norm& input_norm() const override { return norm_; }
   void forward(ModuleStep& step) const override;
   int64_t kept_width() const override { return spec_.conv_channels() + int64_t{spec_.num_heads}; }

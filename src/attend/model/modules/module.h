@@ -76,6 +76,8 @@ class Module {
   virtual void add_slots(SlotWriter& slots) = 0;
   // Features per token of each scratch allocation in forward().
   virtual std::vector<int64_t> scratch_widths() const = 0;
+  // True: all linear layers apply the adapters of a step (OpContext::adapters).
+  virtual bool takes_adapters() const { return false; }
   // Norm with which the module reads the residual stream. The previous module fuses it into its last kernel.
   virtual const kernels::Norm& input_norm() const = 0;
   // Launches kernels, without allocation or synchronization.

@@ -267,6 +267,7 @@ void SlotWriter::linear(const std::vector<Part>& parts, Inputs inputs, bool bias
   }
   set_tensor_rows(weight.parts);
   set_tensor_rows(biases.parts);
+  if (takes_adapters_ && use == WeightUse::kLinear && !dequantize_on_load) weight.adapted = &into;
   weight.place = set_linears(into);
   biases.place = set_biases(into);
   slots_.push_back(std::move(weight));

@@ -98,6 +98,8 @@ struct WeightSlot {
   // Number of experts with consecutive rows, and number of them that run for a token. 1 and 1: all rows apply
   // to every token.
   int num_experts = 1, experts_per_token = 1;
+  // Layers that `place` fills, if adapters may change them; null: they may not.
+  std::vector<Linear>* adapted = nullptr;
   // Sets the weights in the model: one joined weight, or one per part. For a vector, only `data` is set.
   std::function<void(std::span<const Weight>)> place = {};
 
@@ -135,8 +137,10 @@ struct StoredForm {
 // and keep their addresses.
 class SlotWriter {
  public:
-  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, const StoredForm& form = {})
-      : prefix_(std::move(prefix)), slots_(slots), form_(form) {}
+  // `takes_adapters`: linear layers apply the adapters of a step, except routers and dequantized ones.
+  SlotWriter(std::string prefix, std::vector<WeightSlot>& slots, const StoredForm& form = {},
+             bool takes_adapters = false)
+      : prefix_(std::move(prefix)), slots_(slots), form_(form), takes_adapters_(takes_adapters) {}
 
   // Part of a linear layer: "<prefix><name>.weight" and, with a bias, ".bias". Parts with the same name are
   // rows of one tensor, in this order unless they have tensor_rows.
@@ -209,6 +213,7 @@ class SlotWriter {
   std::string prefix_;
   std::vector<WeightSlot>& slots_;
   StoredForm form_;
+  bool takes_adapters_;
 };
 
 // Arena bytes of all parts without quantization if weights are loaded as `dtype`.

@@ -10,6 +10,8 @@ namespace {
 // Tokens per task. A task reads a head's weight once.
 constexpr int64_t kTokensPerTask = 64;
 
+}  // namespace
+
 MultiplyTransposed multiply_transposed(Isa isa) {
   require_isa(isa);
   if constexpr (kX86Kernels) {
@@ -18,8 +20,6 @@ MultiplyTransposed multiply_transposed(Isa isa) {
   }
   return multiply_transposed_portable();
 }
-
-}  // namespace
 
 void head_linear(const HeadLinearArgs& args, Isa isa) {
   const int64_t num_tokens = args.x.shape[0], num_heads = args.x.shape[1];

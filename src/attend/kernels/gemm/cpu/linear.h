@@ -43,6 +43,8 @@ struct TransposedProduct {
 };
 using MultiplyTransposed = void (*)(const TransposedProduct& product);
 
+MultiplyTransposed multiply_transposed(Isa isa);
+
 // One implementation per instruction set.
 MultiplyTransposed multiply_transposed_portable();
 MultiplyTransposed multiply_transposed_avx2();

@@ -17,6 +17,7 @@ class MlaModule : public Module {
 
   void add_slots(SlotWriter& slots) override;
   std::vector<int64_t> scratch_widths() const override;
+  bool takes_adapters() const override { return true; }
   const kernels::Norm& input_norm() const override { return norm_; }
   void forward(ModuleStep& step) const override;
 
