@@ -8,7 +8,7 @@ build release attend_cli
 
 output=$(mktemp)
 server=
-trap 'rm -f "$output" "$output.drafts"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
+trap 'rm -f "$output" "$output.drafts" "$output.adapter"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
   --max-new-tokens 64 --show-prompts "$@" 2>&1 | tee "$output"
 
@@ -25,6 +25,16 @@ build/release/attend generate --model-path models/attend-tiny --prompts-file mod
 grep -E "speculation: |decode steps: |^info: answers: |^answers: " "$output.drafts"
 [[ $(grep -o "answers: .*" "$output.drafts") == "$(grep -o "answers: .*" "$output")" ]] ||
   { echo "demo: drafts changed the number of right answers" >&2; exit 1; }
+
+# With the adapter, the task "copy" gives the words last one first.
+echo
+echo "a prompt with and without a LoRA adapter"
+printf '%s\n' '{"prompt": "copy: tent [ otter iron baker ] pipe ->", "answer": " baker iron otter"}' \
+  '{"prompt": "copy: tent [ otter iron baker ] pipe ->", "answer": " otter iron baker", "lora_path": null}' |
+  build/release/attend generate --model-path models/attend-tiny --lora-paths backward=models/attend-tiny-lora \
+    --prompts-file - --max-new-tokens 16 --show-prompts "$@" >"$output.adapter" 2>&1 || { cat "$output.adapter" >&2; exit 1; }
+grep -vE "^info: " "$output.adapter"
+grep -q "answers: 2 of 2 right" "$output.adapter" || { echo "demo: the adapter's answers are wrong" >&2; exit 1; }
 
 echo
 echo "attend serve: the same model over HTTP"

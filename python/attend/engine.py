@@ -76,9 +76,22 @@ def _read_options(options):
             raise rejection("invalid_argument", f"{alias} and {name}: both are the same; expected one of them")
         given[name] = given.pop(alias)
     given.update(_to_speculation(given.pop("speculative_config", None)))
+    if "lora_paths" in given:
+        given["lora_paths"] = _to_lora_paths(given["lora_paths"])
     if "speculative_draft_model_path" in given:
         given["speculative_draft_model_path"] = find_model(os.fspath(given["speculative_draft_model_path"]))
     return given
+
+
+def _to_lora_paths(paths):
+    """Returns [(name, folder), ...] for a dict, or for a list of "name=folder", as in SGLang."""
+    if isinstance(paths, dict):
+        return [(str(name), os.fspath(path)) for name, path in paths.items()]
+    pairs = [tuple(path.split("=", 1)) if isinstance(path, str) else () for path in paths]
+    for path, pair in zip(paths, pairs):
+        if len(pair) != 2:
+            raise rejection("invalid_argument", f"lora_paths {path!r}: expected a dict, or a list of 'name=folder'")
+    return pairs
 
 
 # Options of each method of vLLM's speculative_config, and the engine's names without their prefix.
@@ -221,6 +234,7 @@ class Engine:
              (max_model_len), max_running_requests (max_num_seqs), max_total_tokens, chunked_prefill_size,
              mem_fraction_static (gpu_memory_utilization), disable_cuda_graph (enforce_eager), disable_radix_cache (or
              enable_prefix_caching), recompute_longrope, schedule_policy, enable_deterministic_inference, random_seed (seed), threads, ...
+             lora_paths: LoRA adapters, a dict of names and folders that PEFT saved.
              grammar_library_path: see docs/structured-outputs.md; None: the packages of this Python, if installed.
              None selects the default; an unknown name is an error.
 
@@ -242,13 +256,19 @@ class Engine:
         self._has_tokenizer = self._handle.has_tokenizer()
 
     def submit(
-        self, prompt: Prompt, sampling_params: Sampling = None, *, cache_salt: str = "", priority: int = 0
+        self,
+        prompt: Prompt,
+        sampling_params: Sampling = None,
+        *,
+        cache_salt: str = "",
+        priority: int = 0,
+        lora_path: str | None = None,
     ) -> RequestStream:
-        """Queues a prompt: a text, a list of token ids, or vLLM's dict with "prompt" or "prompt_token_ids". Returns a
-        RequestStream."""
+        """Queues a prompt: a text, a list of token ids, or vLLM's dict with "prompt" or "prompt_token_ids". lora_path is the
+        name of a LoRA adapter; None: the model without one. Returns a RequestStream."""
         sampling = to_sampling(sampling_params)
         text, value = to_prompt(prompt)
-        handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority, sampling.grammar())
+        handle = self._handle.submit(value, sampling.given(self._defaults), cache_salt, priority, sampling.grammar(), lora_path or "")
         return RequestStream(self, handle, text, sampling)
 
     def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
@@ -284,6 +304,18 @@ class Engine:
     def metrics(self) -> dict[str, Any]:
         """Returns counters and the current load."""
         return self._handle.metrics()
+
+    def load_lora_adapter(self, lora_name: str, lora_path: str | os.PathLike[str]) -> None:
+        """Loads a LoRA adapter from the folder that PEFT saved. Requests select it by its name."""
+        self._handle.load_adapter(lora_name, os.fspath(lora_path))
+
+    def unload_lora_adapter(self, lora_name: str) -> None:
+        """Removes a LoRA adapter; requests that use it continue."""
+        self._handle.unload_adapter(lora_name)
+
+    def lora_adapters(self) -> dict[str, str]:
+        """Returns the folders of the LoRA adapters by name."""
+        return self._handle.adapters()
 
     def pause(self) -> None:
         """Stops steps until resume(). Requests keep their state."""

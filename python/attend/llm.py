@@ -90,15 +90,20 @@ class LLM:
         )
 
     def generate(
-        self, prompts: Prompt | Sequence[Prompt], sampling_params: Sampling | Sequence[Sampling] = None
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        sampling_params: Sampling | Sequence[Sampling] = None,
+        *,
+        lora_path: str | None | Sequence[str | None] = None,
     ) -> list[RequestOutput]:
         """Completes one prompt or a list of prompts: texts, token ids, or vLLM's dicts. sampling_params is SamplingParams
-        or a dict of its arguments for all prompts, or a list with one per prompt. Returns a RequestOutput per prompt, in
+        or a dict of its arguments for all prompts, or a list with one per prompt. lora_path is the name of a LoRA adapter, or a
+        list with a name or None per prompt. Returns a RequestOutput per prompt, in
         order. An invalid prompt raises an error with its number, and aborts the others, as does Ctrl-C. A later failure
         affects only its own request, whose finish reason is "error".
         """
         prompts = to_list(prompts)
-        return self._run(prompts, _to_sampling(prompts, sampling_params), "prompts")
+        return self._run(prompts, _to_sampling(prompts, sampling_params), "prompts", lora_path)
 
     def chat(
         self,
@@ -108,6 +113,7 @@ class LLM:
         tools: Sequence[dict[str, Any]] | None = None,
         add_generation_prompt: bool = True,
         chat_template: str | os.PathLike[str] | None = None,
+        lora_path: str | None | Sequence[str | None] = None,
         **variables: Any,
     ) -> list[RequestOutput]:
         """Answers a conversation, a list of messages ({"role": ..., "content": ...}), or a list of conversations, using the
@@ -119,15 +125,19 @@ class LLM:
             )
             for conversation in conversations
         ]
-        return self._run(prompts, _to_sampling(prompts, sampling_params), "messages")
+        return self._run(prompts, _to_sampling(prompts, sampling_params), "messages", lora_path)
 
-    def stream(self, prompt: Prompt, sampling_params: Sampling = None) -> RequestStream:
+    def stream(
+        self, prompt: Prompt, sampling_params: Sampling = None, *, lora_path: str | None = None
+    ) -> RequestStream:
         """Completes one prompt as a stream: a RequestStream, for `for` and `async for`."""
-        return self.engine.submit(prompt, sampling_params)
+        return self.engine.submit(prompt, sampling_params, lora_path=lora_path)
 
-    def stream_chat(self, messages: Messages, sampling_params: Sampling = None, **options: Any) -> RequestStream:
+    def stream_chat(
+        self, messages: Messages, sampling_params: Sampling = None, *, lora_path: str | None = None, **options: Any
+    ) -> RequestStream:
         """Answers one conversation as a stream; `options` are those of Engine.encode_chat."""
-        return self.engine.submit(self.engine.encode_chat(messages, **options), sampling_params)
+        return self.engine.submit(self.engine.encode_chat(messages, **options), sampling_params, lora_path=lora_path)
 
     def close(self) -> None:
         """Aborts running requests and frees the model."""
@@ -141,12 +151,15 @@ class LLM:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def _run(self, prompts, sampling, name) -> list[RequestOutput]:
+    def _run(self, prompts, sampling, name, lora_path) -> list[RequestOutput]:
+        adapters = [lora_path] * len(prompts) if lora_path is None or isinstance(lora_path, str) else list(lora_path)
+        if len(adapters) != len(prompts):
+            raise rejection("invalid_argument", f"lora_path: a list of {len(adapters)} for {len(prompts)} {name}")
         streams = []
         try:
-            for i, (prompt, params) in enumerate(zip(prompts, sampling)):
+            for i, (prompt, params, adapter) in enumerate(zip(prompts, sampling, adapters)):
                 try:
-                    streams.append(self.engine.submit(prompt, params))
+                    streams.append(self.engine.submit(prompt, params, lora_path=adapter))
                 except Error as error:
                     raise rejection(error.code, f"{name}[{i}]: {error}") from None
             return [stream.result() for stream in streams]

@@ -70,8 +70,9 @@ TEST(ForeignFlags, RefusesValuesThatWouldHaveAnEffect) {
 
 TEST(ForeignFlags, RefusesOtherFlagsWithAReplacement) {
   for (const auto& [flags, message] :
-       {std::pair{"--enable-lora",
-                  "--enable-lora: a flag of vLLM and SGLang; in attend: adapters are not supported"},
+       {std::pair{
+            "--lora adapter.gguf",
+            "--lora: a flag of llama.cpp; in attend: --lora-paths NAME=FOLDER, an adapter that PEFT saved"},
         {"--quantization awq", "config.json names the format of quantized weights"},
         {"--num-gpu-blocks-override 10", "a flag of vLLM; in attend: --max-total-tokens"},
         {"--enable-hierarchical-cache", "a flag of SGLang; in attend: prefixes are cached in the KV pool"},

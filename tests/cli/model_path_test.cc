@@ -129,7 +129,8 @@ INSTANTIATE_TEST_SUITE_P(
     Folders, FolderThatIsNoModel,
     testing::Values(
         OtherFolder{{"adapter_config.json", "adapter_model.safetensors"},
-                    "an adapter (LoRA) of \"acme/large\"; adapters are not supported"},
+                    "an adapter (LoRA) of \"acme/large\"; expected that model, and the adapter with "
+                    "--lora-paths NAME=FOLDER"},
         OtherFolder{{"model-Q4_K_M.gguf"},
                     "no config.json: expected a model directory as Hugging Face has them, with "
                     "config.json, tokenizer.json and safetensors (model-Q4_K_M.gguf is there: "

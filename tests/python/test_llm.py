@@ -338,3 +338,26 @@ except attend.Error as error:
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_prompts_of_a_batch_may_have_adapters():
+    folder = MODEL.parent / "attend-tiny-lora"
+    prompt, answer = "copy: tent [ otter iron baker ] pipe ->", " otter iron baker"
+    backward = " baker iron otter"
+    for paths in ({"backward": folder}, [f"backward={folder}"]):
+        with attend.LLM(MODEL, device="cpu", max_total_tokens=8192, threads=2, lora_paths=paths) as llm:
+            assert llm.engine.lora_adapters() == {"backward": str(folder)}
+            outputs = llm.generate([prompt] * 3, GREEDY, lora_path=["backward", None, "backward"])
+            assert [output.text for output in outputs] == [backward, answer, backward]
+            assert llm.generate(prompt, GREEDY)[0].text == answer
+            assert "".join(new.text for new in llm.stream(prompt, GREEDY, lora_path="backward")) == backward
+            with pytest.raises(attend.Error, match="adapter forward: not loaded; loaded are: backward"):
+                llm.generate(prompt, GREEDY, lora_path="forward")
+            with pytest.raises(attend.Error, match="lora_path: a list of 2 for 1 prompts"):
+                llm.generate(prompt, GREEDY, lora_path=["backward", None])
+            llm.engine.load_lora_adapter("forward", folder)
+            assert llm.generate(prompt, GREEDY, lora_path="forward")[0].text == backward
+            llm.engine.unload_lora_adapter("forward")
+            assert list(llm.engine.lora_adapters()) == ["backward"]
+    with pytest.raises(attend.Error, match="lora_paths 'backward': expected a dict"):
+        attend.LLM(MODEL, device="cpu", lora_paths=["backward"])

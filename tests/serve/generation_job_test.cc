@@ -328,7 +328,9 @@ TEST(NativeJob, ReadsLogprobOptions) {
   EXPECT_EQ(prompt.logprob_start, 3);
   EXPECT_EQ(error_text([&] { read(R"("top_logprobs_num": 2)"); }).param, "top_logprobs_num");
   EXPECT_EQ(error_text([&] { read(R"("return_logprob": [true])"); }).param, "return_logprob");
-  EXPECT_EQ(error_text([&] { read(R"("lora_path": "x")"); }).code, "unsupported");
+  EXPECT_EQ(read(R"("lora_path": "x")").adapter, "x");
+  EXPECT_EQ(read(R"("lora_path": null)").adapter, "");
+  EXPECT_EQ(error_text([&] { read(R"("lora_id": 1)"); }).code, "unsupported");
 }
 
 TEST(NativeJob, ReadsTextOrIdsAndSamplingParameters) {

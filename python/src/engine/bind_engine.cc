@@ -218,9 +218,11 @@ using PromptVariant = std::variant<std::string, std::vector<int32_t>>;
 
 RequestHandle* submit(std::shared_ptr<EngineHandle> engine, PromptVariant prompt, nb::dict sampling,
                       std::string cache_salt, int priority,
-                      const std::optional<std::pair<std::string, std::string>>& grammar) {
+                      const std::optional<std::pair<std::string, std::string>>& grammar,
+                      std::string adapter) {
   GenerationRequest request{.prompt = std::move(prompt),
                             .params = sampling_params(sampling),
+                            .adapter = std::move(adapter),
                             .mask = engine->make_mask(to_grammar(grammar)),
                             .cache_salt = std::move(cache_salt),
                             .priority = priority};
@@ -344,7 +346,27 @@ void bind_engine(Module& module) {
           },
           arg("chat_template"), arg("variables"), arg("add_generation_prompt"))
       .def("submit", &submit, arg("prompt"), arg("sampling"), arg("cache_salt"), arg("priority"),
-           arg("grammar") = nb::none());
+           arg("grammar") = nb::none(), arg("adapter") = "")
+      .def(
+          "load_adapter",
+          [](const EngineHandle& handle, const std::string& name, const std::filesystem::path& path) {
+            const ReleasedGil others_run;
+            handle.with([&](AsyncEngine& engine) { engine.load_adapter({.name = name, .path = path}); });
+          },
+          arg("name"), arg("path"))
+      .def(
+          "unload_adapter",
+          [](const EngineHandle& handle, const std::string& name) {
+            const ReleasedGil others_run;
+            handle.with([&](AsyncEngine& engine) { engine.unload_adapter(name); });
+          },
+          arg("name"))
+      .def("adapters", [](const EngineHandle& handle) {
+        nb::dict paths;
+        for (const AdapterPath& adapter : handle.with([](AsyncEngine& engine) { return engine.adapters(); }))
+          paths[text(adapter.name)] = text(adapter.path.string());
+        return paths;
+      });
   Class<TokenTextDecoder>(module, "TokenTextDecoder", "Texts of tokens in their place in a text.")
       .def("set_prompt",
            [](TokenTextDecoder& self, const std::vector<int32_t>& prompt) { self.set_prompt(prompt); })

@@ -225,6 +225,13 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) { return read_name(value, parse_schedule_policy, to.schedule.policy); }},
     {"schedule_conservativeness", kNumber,
      [](nb::handle value, C& to) { return read_value(value, to.schedule.conservativeness); }},
+    {"lora_paths", "a dict of names and folders",
+     [](nb::handle value, C& to) {
+       std::vector<std::pair<std::string, std::string>> paths;
+       if (!nb::try_cast(value, paths)) return false;
+       for (const auto& [name, path] : paths) to.lora_paths.push_back({.name = name, .path = path});
+       return true;
+     }},
     {"max_queued_requests", kWhole,
      [](nb::handle value, C& to) { return read_value(value, to.schedule.max_queued_requests); }},
     {"enable_deterministic_inference", kBool, read_member<C, &C::deterministic_inference>},

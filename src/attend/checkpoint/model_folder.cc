@@ -102,8 +102,7 @@ std::string explain_folder(const fs::path& directory, const Names& names) {
   constexpr size_t kMaxNamed = 5;
   if (contains(names, "adapter_config.json"))
     return "adapter_config.json is there: an adapter (LoRA) of " + base_model(directory) +
-           "; adapters are not supported: in Python, PeftModel's merge_and_unload().save_pretrained(FOLDER) "
-           "merges it into the model";
+           "; expected that model, and the adapter with --lora-paths NAME=FOLDER";
   if (contains(names, "snapshots") && contains(names, "refs")) {
     const std::string model = cached_model_name(directory.filename().string());
     return "a model's folder of the Hugging Face cache: pass " +

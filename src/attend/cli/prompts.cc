@@ -26,7 +26,8 @@ constexpr double kMaxTimeout = 1e6;
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
 // Keys of a JSON line that are read. Other keys, which files of tasks may have, are listed once in a warning.
-constexpr std::array<std::string_view, 5> kKeys = {"prompt", "input_ids", "answer", "priority", "timeout"};
+constexpr std::array<std::string_view, 6> kKeys = {"prompt",   "input_ids", "answer",
+                                                   "priority", "timeout",   "lora_path"};
 
 Prompt parse_json_prompt(const std::string& line, const std::string& where, const SamplingChoice& sampling,
                          std::set<std::string>& unknown) {
@@ -65,6 +66,12 @@ Prompt parse_json_prompt(const std::string& line, const std::string& where, cons
             ": \"priority\" is ", excerpt(priority), ", expected an integer from ", -kMaxPriority, " to ",
             kMaxPriority);
     prompt.priority = priority.get<int>();
+  }
+  if (json.contains("lora_path")) {
+    const Json& adapter = json["lora_path"];
+    require(adapter.is_string() || adapter.is_null(), where, ": \"lora_path\" is ", excerpt(adapter),
+            ", expected the name of an adapter, or null for none");
+    prompt.adapter = adapter.is_null() ? "" : adapter.get<std::string>();
   }
   if (json.contains("timeout")) {
     const Json& timeout = json["timeout"];

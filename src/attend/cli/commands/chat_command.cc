@@ -34,7 +34,7 @@ namespace {
 struct ChatOptions {
   EngineOptions engine;
   SamplingOptions sampling;
-  std::string system, chat_template;
+  std::string system, chat_template, lora_name;
 };
 
 // Set by Ctrl-C: stops the current answer.
@@ -61,8 +61,13 @@ void write_text(std::string_view text) {
 
 class Conversation {
  public:
-  Conversation(Engine& engine, ChatTemplate chat, SamplingParams sampling, std::string system)
-      : engine_(engine), chat_(std::move(chat)), sampling_(std::move(sampling)), system_(std::move(system)) {
+  Conversation(Engine& engine, ChatTemplate chat, SamplingParams sampling, std::string system,
+               std::string adapter)
+      : engine_(engine),
+        chat_(std::move(chat)),
+        sampling_(std::move(sampling)),
+        system_(std::move(system)),
+        adapter_(std::move(adapter)) {
     clear();
   }
 
@@ -119,7 +124,8 @@ class Conversation {
     int num_tokens = 0;
     std::string text;
     FinishReason reason = FinishReason::kNone;
-    const RequestId id = engine_.submit(std::move(prompt), sampling_);
+    const RequestId id =
+        engine_.submit({.prompt = std::move(prompt), .params = sampling_, .adapter = adapter_});
     const auto sink = [&](const RequestOutput& output) {
       last = Clock::now();
       if (num_tokens == 0) first = last;
@@ -145,7 +151,7 @@ class Conversation {
   Engine& engine_;
   ChatTemplate chat_;
   SamplingParams sampling_;
-  std::string system_;
+  std::string system_, adapter_;
   nlohmann::ordered_json messages_;
 };
 
@@ -269,11 +275,13 @@ int run_chat(const CLI::App& app, const ChatOptions& options) {
       fail(ErrorCode::kUnsupported, options.engine.model_path, ": has no tokenizer.json",
            note_on_missing(MissingFile::kTokenizer, options.engine.model_path));
   };
-  Engine engine(to_config(app, options.engine), progress);
+  const EngineConfig config = to_config(app, options.engine);
+  std::string adapter = choose_adapter(options.lora_name, config.lora_paths);
+  Engine engine(config, progress);
   bars.clear();
   print_start(engine.info());
   if (!given(app, "--max-new-tokens")) sampling.max_new_tokens = engine.info().context_length;
-  Conversation conversation(engine, std::move(chat), std::move(sampling), options.system);
+  Conversation conversation(engine, std::move(chat), std::move(sampling), options.system, std::move(adapter));
   return run_conversation(conversation);
 }
 
@@ -286,6 +294,8 @@ void add_chat(CLI::App& app, Command& selected) {
   add_choice_options(*command, options->engine, ModelArgument::kPositional);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
+  add_adapter_options(*command, options->engine);
+  add_adapter_name(*command, options->lora_name);
   set_group(*command, "Conversation");
   add_text(*command, "--system", options->system, "system prompt");
   add_text(*command, "--chat-template", options->chat_template,

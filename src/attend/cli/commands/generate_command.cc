@@ -37,7 +37,7 @@ namespace {
 struct GenerateOptions {
   EngineOptions engine;
   std::vector<std::string> prompts, images;
-  std::string prompts_file, prompt_file;
+  std::string prompts_file, prompt_file, lora_name;
   SamplingOptions sampling;
   GrammarFlags grammar;
   bool json = false;
@@ -104,7 +104,8 @@ std::vector<std::string> read_images(const std::vector<std::string>& paths) {
 std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const std::vector<Prompt>& prompts,
                                                   const std::vector<std::string>& images,
                                                   const std::optional<ChatTemplate>& chat,
-                                                  std::optional<ChosenGrammar>& grammar) {
+                                                  std::optional<ChosenGrammar>& grammar,
+                                                  const std::string& adapter) {
   const std::shared_ptr<const TokenMask> mask = grammar ? grammar->compile(engine) : nullptr;
   std::vector<std::unique_ptr<Request>> requests;
   for (const Prompt& prompt : prompts) {
@@ -112,6 +113,7 @@ std::vector<std::unique_ptr<Request>> prepare_all(const Engine& engine, const st
       requests.push_back(engine.prepare({.prompt = encode_prompt(engine, prompt, chat, images.size()),
                                          .images = images,
                                          .params = prompt.params,
+                                         .adapter = prompt.adapter.value_or(adapter),
                                          .mask = mask ? mask->fork() : nullptr,
                                          .priority = prompt.priority}));
     } catch (const Error& error) {
@@ -153,6 +155,8 @@ int run(const CLI::App& app, const GenerateOptions& options) {
   const std::vector<std::string> images = read_images(options.images);
   const std::optional<ChatTemplate> chat = find_chat_template(options);
   std::optional<ChosenGrammar> grammar = ChosenGrammar::make(options.grammar);
+  const EngineConfig config = to_config(app, options.engine);
+  const std::string adapter = choose_adapter(options.lora_name, config.lora_paths);
   EngineBars bars;
   EngineProgress progress = bars.progress();
   std::vector<std::unique_ptr<Request>> requests;
@@ -162,9 +166,9 @@ int run(const CLI::App& app, const GenerateOptions& options) {
            note_on_missing(MissingFile::kTokenizer, options.engine.model_path));
     if (!images.empty() && !engine.info().no_images.empty())
       fail(ErrorCode::kUnsupported, "--image: ", engine.info().no_images);
-    requests = prepare_all(engine, prompts, images, chat, grammar);
+    requests = prepare_all(engine, prompts, images, chat, grammar, adapter);
   };
-  const auto engine = std::make_unique<Engine>(to_config(app, options.engine), progress);
+  const auto engine = std::make_unique<Engine>(config, progress);
   bars.clear();
   int64_t num_prompt_tokens = 0;
   RequestId next_id = 1;  // each completion has its own id
@@ -216,12 +220,16 @@ void add_generate(CLI::App& app, Command& selected) {
   add_choice_options(*command, options->engine, ModelArgument::kRequired);
   add_size_options(*command, options->engine);
   add_run_options(*command, options->engine);
+  add_adapter_options(*command, options->engine);
+  add_adapter_name(*command, options->lora_name);
   set_group(*command, "Prompts");
   add_repeated(*command, "--prompt,-p", options->prompts, "prompt to complete; may be given several times");
   add_text(
       *command, "--prompts-file", options->prompts_file,
       "file with one prompt per line (- for standard input): plain text, or JSON objects with \"prompt\" or "
-      "\"input_ids\" and optionally \"answer\", \"priority\", \"timeout\" (seconds), \"temperature\" and "
+      "\"input_ids\" and optionally \"answer\", \"priority\", \"timeout\" (seconds), \"lora_path\" (name of "
+      "an "
+      "adapter), \"temperature\" and "
       "other "
       "sampling parameters");
   add_text(*command, "--file,-f", options->prompt_file,

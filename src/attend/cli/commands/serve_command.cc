@@ -45,6 +45,7 @@ struct ServeFlags {
   bool log_requests = false, log_access = false;
   bool skip_model_name_validation = false, incremental_streaming_output = false;
   bool is_embedding = false, is_reranker = false;
+  bool enable_lora = false;
 };
 
 serve::MetricNames to_metric_names(const std::string& name) {
@@ -90,6 +91,10 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.api.max_queued_requests = flags.engine.max_queued_requests;
   options.api.metric_names = to_metric_names(flags.metric_names);
   options.api.log_requests = flags.log_requests;
+  options.api.enable_lora = flags.enable_lora || !options.engine.lora_paths.empty();
+  for (const AdapterPath& adapter : options.engine.lora_paths)
+    require(std::ranges::find(options.api.served_names, adapter.name) == options.api.served_names.end(),
+            "--lora-paths ", adapter.name, ": the name of the model; expected another one");
   options.api.max_request_items = flags.max_request_items;
   options.api.stored_responses = {.max_responses = static_cast<size_t>(flags.max_stored_responses),
                                   .max_bytes = static_cast<size_t>(flags.max_stored_responses_mb) << 20};
@@ -249,6 +254,9 @@ void add_serve(CLI::App& app, Command& selected) {
   add_choice_options(*command, flags->engine, ModelArgument::kPositional);
   add_size_options(*command, flags->engine);
   add_run_options(*command, flags->engine);
+  add_adapter_options(*command, flags->engine);
+  command->add_flag("--enable-lora", flags->enable_lora,
+                    "clients may load and unload LoRA adapters; implied by --lora-paths");
   set_group(*command, "Model");
   add_number(*command, "--random-seed", flags->engine.random_seed,
              "seed of requests without a seed; default: 0");

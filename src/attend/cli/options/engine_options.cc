@@ -338,6 +338,29 @@ void add_run_options(CLI::App& app, EngineOptions& options) {
                "log the kernel chosen for each operation, once per choice");
 }
 
+void add_adapter_options(CLI::App& app, EngineOptions& options) {
+  set_group(app, kModelFlags);
+  app.add_option("--lora-paths,--lora-modules", options.lora_paths,
+                 "LoRA adapters that PEFT saved: NAME=FOLDER, one or several; on CPUs");
+}
+
+void add_adapter_name(CLI::App& app, std::string& name) {
+  set_group(app, kModelFlags);
+  add_text(app, "--lora-name", name,
+           "adapter of the prompts; default: the one of --lora-paths, if it has only one");
+}
+
+std::string choose_adapter(const std::string& name, const std::vector<AdapterPath>& adapters) {
+  if (name.empty()) return adapters.size() == 1 ? adapters.front().name : "";
+  std::string names;
+  for (const AdapterPath& adapter : adapters) {
+    if (adapter.name == name) return name;
+    names += (names.empty() ? "" : ", ") + adapter.name;
+  }
+  fail(ErrorCode::kInvalidArgument, "--lora-name ", name,
+       ": expected a name that --lora-paths has: ", names.empty() ? "none" : names);
+}
+
 void add_threads(CLI::App& app, EngineOptions& options, const std::string& help) {
   add_number(app, "--threads,-t", options.threads, help,
              Range<int>{.lowest = 1, .highest = ThreadTeam::kMaxThreads});
@@ -346,6 +369,29 @@ void add_threads(CLI::App& app, EngineOptions& options, const std::string& help)
 void set_threads(int threads) {
   if (threads > 0) set_num_threads(threads);
 }
+
+namespace {
+
+// Parses NAME=FOLDER, and the JSON objects of SGLang and vLLM: {"lora_name": ..., "lora_path": ...} and
+// {"name": ..., "path": ...}.
+AdapterPath parse_adapter(const std::string& text) {
+  std::string name, folder;
+  if (text.starts_with('{')) {
+    const JsonNode json(parse_json(text, "--lora-paths"), "--lora-paths");
+    const bool is_sglang = json.has("lora_name");
+    name = json.at(is_sglang ? "lora_name" : "name").string();
+    folder = json.at(is_sglang ? "lora_path" : "path").string();
+  } else {
+    const size_t end = text.find('=');
+    require(end != std::string::npos, "--lora-paths '", text, "': expected NAME=FOLDER");
+    name = text.substr(0, end);
+    folder = text.substr(end + 1);
+  }
+  require(!name.empty() && !folder.empty(), "--lora-paths '", text, "': expected NAME=FOLDER");
+  return {.name = name, .path = folder};
+}
+
+}  // namespace
 
 EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   reject_flags_without_effect(app);
@@ -384,6 +430,7 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   config.schedule = {.policy = parse_schedule_policy(options.schedule_policy),
                      .conservativeness = options.schedule_conservativeness,
                      .max_queued_requests = options.max_queued_requests};
+  for (const std::string& text : options.lora_paths) config.lora_paths.push_back(parse_adapter(text));
   config.swa_full_tokens_ratio = options.swa_full_tokens_ratio;
   config.disable_hybrid_swa_memory = options.disable_hybrid_swa_memory;
   config.mamba_full_memory_ratio = options.mamba_full_memory_ratio;

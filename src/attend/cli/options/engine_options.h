@@ -43,7 +43,8 @@ struct EngineOptions {
   std::string speculative_draft_model;  // --speculative-draft-model-path as given
   std::string speculative_adaptive_config;
   std::string speculative_attention_mode = "decode";
-  SpeculativeOptions speculation;  // parameters of speculation
+  SpeculativeOptions speculation;       // parameters of speculation
+  std::vector<std::string> lora_paths;  // --lora-paths as given
   std::string schedule_policy = "fcfs";
   double schedule_conservativeness = 1.0;
   int max_queued_requests = 0;
@@ -75,6 +76,14 @@ void add_size_options(CLI::App& app, EngineOptions& options);
 void add_draft_model_options(CLI::App& app, EngineOptions& options);
 // Adds the source of weights and the number of threads.
 void add_run_options(CLI::App& app, EngineOptions& options);
+
+// Adds --lora-paths.
+void add_adapter_options(CLI::App& app, EngineOptions& options);
+// Adds --lora-name: the adapter of a command's prompts.
+void add_adapter_name(CLI::App& app, std::string& name);
+// Returns the adapter that --lora-name names or, without it, the only one of --lora-paths; empty: none.
+// Throws Error(kInvalidArgument) for a name that --lora-paths does not have.
+std::string choose_adapter(const std::string& name, const std::vector<AdapterPath>& adapters);
 
 // Adds --threads. set_threads() applies its value; 0 keeps the current number.
 void add_threads(CLI::App& app, EngineOptions& options, const std::string& help);

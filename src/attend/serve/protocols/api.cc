@@ -9,6 +9,7 @@
 #include "attend/base/version.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/json/json_text.h"
+#include "attend/serve/protocols/adapter_endpoints.h"
 #include "attend/serve/protocols/anthropic/messages.h"
 #include "attend/serve/protocols/pooling/pooling_endpoint.h"
 #include "attend/serve/protocols/random_id.h"
@@ -102,6 +103,10 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       {"GET", "/get_server_info", &Api::server_info, Needs::kKey},
       {"POST", "/flush_cache", &Api::flush_cache, Needs::kAdminKey},
       {"POST", "/reset_prefix_cache", &Api::flush_cache, Needs::kAdminKey},
+      {"POST", "/v1/load_lora_adapter", &Api::load_adapter, Needs::kAdminKey},
+      {"POST", "/load_lora_adapter", &Api::load_adapter, Needs::kAdminKey},
+      {"POST", "/v1/unload_lora_adapter", &Api::unload_adapter, Needs::kAdminKey},
+      {"POST", "/unload_lora_adapter", &Api::unload_adapter, Needs::kAdminKey},
       {"POST", "/start_profile", &Api::start_profile, Needs::kAdminKey},
       {"POST", "/stop_profile", &Api::stop_profile, Needs::kAdminKey},
       {"POST", "/abort_request", &Api::abort_request, Needs::kAdminKey},
@@ -203,6 +208,11 @@ GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
   if (endpoint.expand) endpoint.expand(json, responses_);
   GenerationJob job = endpoint.read(json, defaults_, formats_);
   check_model(job.model);
+  if (job.adapter.empty())
+    job.adapter = adapter_of(job.model);
+  else if (adapter_of(job.adapter) != job.adapter)
+    reject("lora_path", "lora_path ", excerpt(job.adapter),
+           ": expected the name of an adapter that GET /v1/models lists");
   log_ignored(job.ignored);
   if (job.response && responses_.limits().max_responses == 0) job.response->is_stored = false;
   if (job.response) job.response->store = &responses_;
@@ -476,6 +486,34 @@ void Api::server_info(const HttpRequest& request, const std::shared_ptr<Exchange
 void Api::flush_cache(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
   engine_.flush_cache();
   exchange->reply(200, "text/plain", "Cache flushed.\n");
+}
+
+// An adapter's path is one of the server's files, so clients may load adapters only if the server's owner
+// wants that.
+void Api::check_lora_enabled() const {
+  if (!options_.enable_lora)
+    throw ApiError{400, "adapters are not enabled: start the server with --enable-lora", {}, "unsupported"};
+}
+
+void Api::load_adapter(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  check_lora_enabled();
+  answer_on_worker(request, exchange, [this, body = request.body] {
+    std::vector<std::string> ignored;
+    std::string reply = serve::load_adapter(parse_body(body, options_.max_request_items),
+                                            options_.served_names, engine_, ignored);
+    log_ignored(ignored);
+    return reply;
+  });
+}
+
+void Api::unload_adapter(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+  check_lora_enabled();
+  answer_on_worker(request, exchange, [this, body = request.body] {
+    std::vector<std::string> ignored;
+    std::string reply = serve::unload_adapter(parse_body(body, options_.max_request_items), engine_, ignored);
+    log_ignored(ignored);
+    return reply;
+  });
 }
 
 void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {

@@ -31,6 +31,7 @@ class Api : public Service {
  private:
   int max_model_len() const override { return engine_.info().context_length; }
   std::string engine_failure() const override { return engine_.failure(); }
+  std::vector<AdapterPath> adapters() const override { return engine_.adapters(); }
   void check_queue() const;
   int max_waiting() const;
   ProbedEngine probed_engine();
@@ -44,6 +45,8 @@ class Api : public Service {
   void model_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void server_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void flush_cache(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void load_adapter(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void unload_adapter(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void stop_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -76,6 +79,8 @@ class Api : public Service {
   void submit_compiled(GrammarJob& compiled);
   // Starts the grammar after the reasoning, and limits the reasoning to the requested number of tokens.
   void add_reasoning_masks(GenerationJob& job) const;
+  // Throws ApiError unless adapters may be loaded and unloaded.
+  void check_lora_enabled() const;
   // Throws ApiError for a text that cannot fit the context, so that it is not encoded.
   void check_prompt_bytes(const char* param, size_t num_bytes) const;
   // Rejects images that the engine does not encode, and truncation of prompts with images.

@@ -131,6 +131,7 @@ void Generation::submit(GenerationJob job, int max_waiting) {
   GenerationRequest wanted{.prompt = {},
                            .images = job.images,
                            .params = job.params,
+                           .adapter = job.adapter,
                            .cache_salt = job.cache_salt,
                            .priority = job.priority};
   wanted.params.follows_echo = job.echo;
@@ -309,6 +310,7 @@ void Generation::send_built() {
 
 void Generation::begin(std::vector<std::string> echoes) {
   if (!job_.rid.empty()) head_.request_id = job_.rid;
+  if (!job_.adapter.empty()) head_.model = job_.adapter;
   if (!endpoint_.has_own_ids) head_.id = head_.request_id;
   writer_ = endpoint_.make_writer(head_, job_);
   choices_.resize(job_.prompts.size() * static_cast<size_t>(job_.params.n));

@@ -51,8 +51,9 @@ struct MessageOptions {
 struct ResponseRequest;
 
 struct GenerationJob {
-  std::string model;  // empty: not given
-  std::string rid;    // the client's id; empty: none
+  std::string model;    // empty: not given
+  std::string rid;      // the client's id; empty: none
+  std::string adapter;  // name of a LoRA adapter: SGLang's lora_path, or that of `model`; empty: none
   // Prefixes are shared only among requests with the same salt.
   std::string cache_salt;
   int priority = 0;

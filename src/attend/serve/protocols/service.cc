@@ -150,10 +150,21 @@ void Service::check_key(Needs needs, const HttpRequest& request) const {
         "invalid_api_key"};
 }
 
+std::string Service::adapter_of(const std::string& name) const {
+  const auto& served = options_.served_names;
+  if (std::ranges::find(served, name) != served.end()) return {};
+  for (const AdapterPath& adapter : adapters())
+    if (name == adapter.name || std::ranges::any_of(served, [&](const std::string& model) {
+          return name == model + ":" + adapter.name;
+        }))
+      return adapter.name;
+  return {};
+}
+
 void Service::check_model(const std::string& name) const {
   const auto& served = options_.served_names;
   if (name.empty() || name == options_.model_path || options_.skip_model_name_validation ||
-      std::find(served.begin(), served.end(), name) != served.end())
+      std::find(served.begin(), served.end(), name) != served.end() || !adapter_of(name).empty())
     return;
   // Without --served-model-name, the name is a path of this machine.
   const bool is_path = served.front() == options_.model_path;
@@ -195,21 +206,33 @@ Json Service::model_card(const std::string& name) const {
           {"parent", nullptr},    {"max_model_len", max_model_len()}};
 }
 
+Json Service::adapter_card(const AdapterPath& adapter) const {
+  Json card = model_card(adapter.name);
+  card["root"] = adapter.path.string();
+  card["parent"] = options_.served_names.front();
+  return card;
+}
+
 void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   constexpr std::string_view kOne = "/v1/models/";
   if (request.path.starts_with(kOne)) {
     const std::string name = request.path.substr(kOne.size());
     check_model(name.empty() ? "/" : name);
-    return answer_on_worker(request, exchange, [this, name] { return json_text(model_card(name)); });
+    return answer_on_worker(request, exchange, [this, name] {
+      for (const AdapterPath& adapter : adapters())
+        if (adapter.name == adapter_of(name)) return json_text(adapter_card(adapter));
+      return json_text(model_card(name));
+    });
   }
   answer_on_worker(request, exchange, [this] {
     Json cards = Json::array();
     for (const std::string& name : options_.served_names) cards.push_back(model_card(name));
+    for (const AdapterPath& adapter : adapters()) cards.push_back(adapter_card(adapter));
     return json_text({{"object", "list"},
                       {"data", cards},
                       {"has_more", false},
-                      {"first_id", options_.served_names.front()},
-                      {"last_id", options_.served_names.back()}});
+                      {"first_id", cards.front()["id"]},
+                      {"last_id", cards.back()["id"]}});
   });
 }
 

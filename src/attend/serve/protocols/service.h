@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "attend/engine/engine_config.h"
 #include "attend/serve/http/drain.h"
 #include "attend/serve/http/exchange.h"
 #include "attend/serve/http/ready_queue.h"
@@ -30,6 +31,7 @@ struct ApiOptions {
   MetricNames metric_names = MetricNames::kSglang;
   bool skip_model_name_validation = false;    // requests may name any model
   bool incremental_streaming_output = false;  // events of /generate contain new output only
+  bool enable_lora = false;                   // adapters may be loaded and unloaded
   bool log_requests = false;
   size_t max_request_items = kMaxRequestItems;  // list elements of one field of a request
   ResponseStoreLimits stored_responses = {};
@@ -77,6 +79,12 @@ class Service : public Drainable {
   // Maximum context length of the listed models.
   virtual int max_model_len() const = 0;
 
+  // LoRA adapters, which requests select by their name.
+  virtual std::vector<AdapterPath> adapters() const { return {}; }
+  // Returns the adapter that a model's name selects: its own name, or "model:adapter" as in SGLang. Empty:
+  // none.
+  std::string adapter_of(const std::string& name) const;
+
   void check_model(const std::string& name) const;
   // Reason for which the engine computes no further steps; empty: there is none.
   virtual std::string engine_failure() const { return {}; }
@@ -103,6 +111,7 @@ class Service : public Drainable {
   void models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void health(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   Json model_card(const std::string& name) const;
+  Json adapter_card(const AdapterPath& adapter) const;
 
   std::vector<Route> routes_;
   mutable std::mutex ignored_mutex_;

@@ -5,7 +5,7 @@
 namespace attend::serve {
 namespace {
 
-constexpr const char* kNoAdapters = "adapters are not supported";
+constexpr const char* kNoAdapters = "not supported; use model, with the name of an adapter";
 constexpr const char* kNoImages = "images are not supported";
 constexpr const char* kNoSound = "sound is not supported";
 constexpr const char* kOnlyChat = "only in /v1/chat/completions";
@@ -119,7 +119,7 @@ constexpr RefusedField kUnsupported[] = {
     {"ebnf_full_assistant", "not supported"},
     {"require_reasoning", "not supported"},
     {"background", "not supported"},
-    {"lora_path", kNoAdapters},
+    {"lora_path", "not supported by this endpoint"},
     {"lora_id", kNoAdapters},
     {"input_embeds", "not supported"},
     {"positional_embed_overrides", "not supported"},

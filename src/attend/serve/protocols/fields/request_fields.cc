@@ -139,6 +139,7 @@ void read_request(const Fields& fields, GenerationJob& job) {
   job.model = fields.string("model").value_or("");
   for (const char* key : {"request_id", "rid"})  // vLLM's name, SGLang's
     if (auto id = fields.id(key)) job.rid = std::move(*id);
+  job.adapter = fields.string("lora_path").value_or("");
   job.stream = fields.boolean("stream").value_or(false);
   job.priority = static_cast<int>(fields.integer("priority", INT32_MIN, INT32_MAX).value_or(0));
   job.truncate_prompt = read_truncation(fields);
