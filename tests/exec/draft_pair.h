@@ -57,6 +57,7 @@ class DraftPair {
                        .num_logit_rows = num_new}};
     batch.token_ids = {tokens.begin() + first, tokens.begin() + end};
     batch.rules.assign(static_cast<size_t>(num_new), {.temperature = 0.0f});
+    batch.prefix_ready = true;
     batch.hidden_states = true;
     return batch;
   }

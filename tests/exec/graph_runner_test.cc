@@ -40,17 +40,20 @@ TEST(VerifyGraphSizes, HoldPowersOfTwoTokensPerRequestAndTheMost) {
 TEST(GraphRunner, PadsAStepWithDraftsToTheSmallestSizeThatHoldsIt) {
   const std::vector<int> decode_sizes = {1, 2, 4};
   const GraphRunner graphs(decode_sizes, verify_graph_sizes(decode_sizes, 4, 6, 512));
-  EXPECT_EQ(graphs.padded_verify_size(1, 2), (StepSize{1, 2, 2}));
-  EXPECT_EQ(graphs.padded_verify_size(1, 6), (StepSize{1, 6, 6}));
-  EXPECT_EQ(graphs.padded_verify_size(2, 5), (StepSize{2, 8, 6}));
-  EXPECT_EQ(graphs.padded_verify_size(3, 5), (StepSize{4, 8, 5}));
-  EXPECT_EQ(graphs.padded_verify_size(3, 8), (StepSize{4, 16, 6})) << "8 tokens and that of an added request";
-  EXPECT_EQ(graphs.padded_verify_size(5, 10), StepSize());
+  EXPECT_EQ(graphs.padded_verify_size(1, 2, 2), (StepSize{1, 2, 2}));
+  EXPECT_EQ(graphs.padded_verify_size(1, 6, 6), (StepSize{1, 6, 6}));
+  EXPECT_EQ(graphs.padded_verify_size(2, 5, 4), (StepSize{2, 8, 6}));
+  EXPECT_EQ(graphs.padded_verify_size(3, 5, 3), (StepSize{4, 8, 5}));
+  EXPECT_EQ(graphs.padded_verify_size(3, 8, 6), (StepSize{4, 16, 6}))
+      << "8 tokens and that of an added request";
+  EXPECT_EQ(graphs.padded_verify_size(5, 10, 6), StepSize());
+  EXPECT_EQ(graphs.padded_verify_size(1, 9, 9), StepSize()) << "more tokens of a request than in a graph";
   for (int num_reqs = 1; num_reqs <= 4; ++num_reqs)
     for (int num_tokens = num_reqs + 1; num_tokens <= 6 * num_reqs; ++num_tokens) {
-      const StepSize size = graphs.padded_verify_size(num_reqs, num_tokens);
+      const int most = std::min(6, num_tokens - num_reqs + 1);
+      const StepSize size = graphs.padded_verify_size(num_reqs, num_tokens, most);
       EXPECT_GE(size.num_tokens, num_tokens + size.num_reqs - num_reqs);
-      EXPECT_GE(size.max_seqlen_q, std::min(6, num_tokens - num_reqs + 1));
+      EXPECT_GE(size.max_seqlen_q, most);
     }
 }
 

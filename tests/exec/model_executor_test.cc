@@ -43,6 +43,17 @@ class ModelExecutorTest : public testing::Test {
     return batch;
   }
 
+  // `padded`: steps with drafts are padded.
+  static ExecutorConfig verify_config(bool padded) {
+    ExecutorConfig config = tiny_config();
+    config.backend.limits.max_draft_tokens = 12;
+    config.backend.limits.max_draft_reqs = 2;
+    if (!padded) return config;
+    config.decode_sizes = {1, 2};
+    config.verify_sizes = verify_graph_sizes(config.decode_sizes, 2, 7, 32);
+    return config;
+  }
+
   static std::vector<float> floats(const TensorView& view) {
     const auto* const data = view.as<const float>();
     return {data, data + view.num_elements()};
@@ -128,13 +139,7 @@ TEST_F(ModelExecutorTest, ReadsLateTokenIds) {
 
 // Padding changes neither the logits of the step's tokens nor the cache.
 TEST_F(ModelExecutorTest, PadsAStepWithDrafts) {
-  ExecutorConfig config = tiny_config();
-  config.backend.limits.max_draft_tokens = 12;
-  config.backend.limits.max_draft_reqs = 2;
-  ModelExecutor plain(config, {rows_});
-  config.decode_sizes = {1, 2};
-  config.verify_sizes = verify_graph_sizes(config.decode_sizes, 2, 7, 32);
-  ModelExecutor padded(config, {rows_});
+  ModelExecutor plain(verify_config(false), {rows_}), padded(verify_config(true), {rows_});
   const auto verify = [&](int num_drafts) {
     ExecutorBatch batch = step_of(0, 9, 10 + num_drafts);
     batch.mode = ForwardMode::kTargetVerify;
@@ -168,6 +173,34 @@ TEST_F(ModelExecutorTest, PadsAStepWithDrafts) {
     logits[executor == &padded].push_back(floats(executor->launch(step_of(0, 9, 10)).logits));
   }
   ASSERT_EQ(logits[1].size(), logits[0].size());
+  for (size_t i = 0; i < logits[0].size(); ++i)
+    EXPECT_THAT(logits[1][i], Pointwise(FloatNear(1e-3f), logits[0][i])) << i;
+}
+
+// A draft model computes accepted tokens and requires the logits of the last one only. So does a target with
+// the tokens before a tree of drafts.
+TEST_F(ModelExecutorTest, PadsAStepInWhichSomeTokensHaveNoLogits) {
+  std::vector<std::vector<float>> logits[2];
+  for (const bool padded : {false, true}) {
+    ModelExecutor executor(verify_config(padded), {rows_});
+    executor.load();
+    executor.launch(step_of(0, 0, 9));
+    executor.launch(step_of(1, 0, 6));
+    for (const auto& [num_new, num_rows] : {std::pair{2, 1}, {5, 1}, {7, 4}}) {
+      ExecutorBatch batch = step_of(0, 9, 9 + num_new);
+      const ExecutorBatch other = step_of(1, 6, 8);
+      batch.mode = ForwardMode::kTargetVerify;
+      batch.requests[0].num_logit_rows = num_rows;
+      batch.requests.push_back(other.requests[0]);
+      batch.token_ids.insert(batch.token_ids.end(), other.token_ids.begin(), other.token_ids.end());
+      batch.rules.assign(static_cast<size_t>(num_rows + 1), {.temperature = 0.0f});
+      const TensorView all = executor.launch(batch).logits;
+      if (padded) {
+        EXPECT_GE(all.shape[0], num_new + 2) << "not padded";
+      }
+      logits[padded].push_back(floats(all.slice(0, 0, num_rows + 1)));
+    }
+  }
   for (size_t i = 0; i < logits[0].size(); ++i)
     EXPECT_THAT(logits[1][i], Pointwise(FloatNear(1e-3f), logits[0][i])) << i;
 }

@@ -40,9 +40,10 @@ int GraphRunner::padded_size(int num_reqs) const {
   return found == decode_sizes_.end() ? num_reqs : *found;
 }
 
-StepSize GraphRunner::padded_verify_size(int num_reqs, int num_tokens) const {
+StepSize GraphRunner::padded_verify_size(int num_reqs, int num_tokens, int max_seqlen_q) const {
   const auto found = std::ranges::find_if(verify_sizes_, [&](const StepSize& size) {
-    return size.num_reqs >= num_reqs && num_tokens + size.num_reqs - num_reqs <= size.num_tokens;
+    return size.num_reqs >= num_reqs && num_tokens + size.num_reqs - num_reqs <= size.num_tokens &&
+           max_seqlen_q <= size.max_seqlen_q;
   });
   return found == verify_sizes_.end() ? StepSize() : *found;
 }

@@ -51,8 +51,9 @@ class GraphRunner {
   // padded to this size too, so that their results are bit-identical to a replay.
   int padded_size(int num_reqs) const;
   // The same for a step with drafts: the size with the fewest requests, and then the fewest tokens, that
-  // holds the step's tokens and one token for each request that is added. Not padded if there is none.
-  StepSize padded_verify_size(int num_reqs, int num_tokens) const;
+  // holds the step's tokens and one token for each request that is added, and requests of `max_seqlen_q` new
+  // tokens. Not padded if there is none.
+  StepSize padded_verify_size(int num_reqs, int num_tokens, int max_seqlen_q) const;
 
   // Records the launches of `queue(step)` for each size, largest first, and again for short requests if
   // `plan_depends_on_kv_len(size)`. `queue` runs once before it is recorded, because libraries load kernels

@@ -140,7 +140,8 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
   if (size.verifies()) arrays_->set_max_seqlen_kv(longest(short_requests));
-  const bool in_graph = !spec().draft || batch.hidden_source == graph_source(size);
+  // Kernels of a graph read older keys at once, as recorded.
+  const bool in_graph = batch.prefix_ready && (!spec().draft || batch.hidden_source == graph_source(size));
   if (!in_graph || !graphs_.launch({size, short_requests}, stream_))
     queue_model(batch.hidden_states, batch.hidden_source);
   return output;
@@ -152,8 +153,13 @@ HiddenSource ModelExecutor::graph_source(const StepSize& size) {
 
 StepSize ModelExecutor::padded_size(const ExecutorBatch& batch) const {
   const auto num_reqs = static_cast<int>(batch.requests.size());
-  if (batch.mode == ForwardMode::kTargetVerify)
-    return graphs_.padded_verify_size(num_reqs, batch.num_tokens());
+  if (batch.mode == ForwardMode::kTargetVerify) {
+    // A draft model may compute more tokens of a request than a step verifies.
+    int max_seqlen_q = 0;
+    for (const ExecutorRequest& request : batch.requests)
+      max_seqlen_q = std::max(max_seqlen_q, request.num_new);
+    return graphs_.padded_verify_size(num_reqs, batch.num_tokens(), max_seqlen_q);
+  }
   // Graphs are recorded without shared keys.
   const bool padded = batch.mode == ForwardMode::kDecode && batch.shared.num_keys == 0;
   return padded ? StepSize::decode(graphs_.padded_size(num_reqs)) : StepSize();

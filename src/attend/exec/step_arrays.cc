@@ -127,6 +127,9 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   ring_.upload(add_columns(arrays, all_reqs, all_tokens), stream);
   view_arrays(step, arrays_at(static_cast<std::byte*>(ring_.device_bytes().data)), all_reqs, max_seqlen_q,
               counts);
+  // A graph of this size serves steps in which only some tokens of a request have logits, too: those that a
+  // draft model computes, or that a tree of drafts follows.
+  model_input_.any_logit_rows = size.verifies();
   batch_.max_seqlen_kv = max_seqlen_kv;
   batch_.prefix = has_prefix_info_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = step.shared.num_keys;

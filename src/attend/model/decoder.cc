@@ -341,7 +341,9 @@ void DecoderModel::forward(const ModelInput& input, const ForwardBatch& batch, A
   while (num_read < hidden.before_layers.size()) write_stream(hidden, num_read++, operations);
   if (hidden.before_layers.empty() && !hidden.out.empty())
     kernels::read(residual, final_norm_, hidden.out, operations);
-  if (!input.logit_rows.empty()) head(input.logit_rows, logits, stream);
+  if (input.logit_rows.empty()) return;
+  const bool all = !input.any_logit_rows && std::ssize(input.logit_rows) == batch.num_tokens;
+  write_logits(std::ssize(input.logit_rows), all ? View<const int32_t>() : input.logit_rows, logits, stream);
 }
 
 void DecoderModel::add_deepstack(const ModelInput& input, int layer, const kernels::OpContext& context) {
@@ -377,9 +379,14 @@ void DecoderModel::replay(const StateReplay& replay, Stream& stream) {
 
 void DecoderModel::head(View<const int32_t> rows, const TensorView& logits, Stream& stream) {
   ensure(residual_.has_value(), "head() of a model before forward()");
-  require(logits.dtype == DType::kF32 && logits.rank == 2 && logits.shape[0] == std::ssize(rows) &&
+  write_logits(std::ssize(rows), rows, logits, stream);
+}
+
+void DecoderModel::write_logits(int64_t num_rows, View<const int32_t> rows, const TensorView& logits,
+                                Stream& stream) {
+  require(logits.dtype == DType::kF32 && logits.rank == 2 && logits.shape[0] == num_rows &&
               logits.shape[1] == spec_.head_size(),
-          "logits ", logits, ": expected float32[", rows.size(), ", ", spec_.head_size(), "]");
+          "logits ", logits, ": expected float32[", num_rows, ", ", spec_.head_size(), "]");
   kernels::head(*residual_,
                 {.norm = final_norm_,
                  .linear = head_,

@@ -79,6 +79,8 @@ class DecoderModel : public LoadableModel {
   // Returns this rank's rows of a table that is also the head.
   Weight tied_head(const Weight& table) const;
   bool has_own_embedding() const { return !spec_.draft || spec_.draft->own_embedding; }
+  // Writes `num_rows` rows of logits. `rows`: their tokens; empty: all tokens.
+  void write_logits(int64_t num_rows, View<const int32_t> rows, const TensorView& logits, Stream& stream);
   // Writes the residual stream before layer output.before_layers[index].
   void write_stream(const HiddenOutput& output, size_t index, const kernels::OpContext& context);
   // Adds the rows of images that belong to this layer's output.

@@ -45,8 +45,12 @@ struct EmbeddingRows {
 // Inputs of one step in addition to its ForwardBatch. Arrays are on the device.
 struct ModelInput {
   View<const int32_t> token_ids;  // [num_tokens]; checked against the vocabulary by the caller
-  // Tokens with requested logits, ascending: the last one of each request.
+  // Row i of the logits is that of token logit_rows[i]: the last tokens of each request. As many rows as
+  // tokens are all tokens in order, so that none is gathered, unless any_logit_rows is set.
   View<const int32_t> logit_rows;
+  // logit_rows may skip and repeat tokens whatever their number: padded steps with drafts, where one graph
+  // serves all distributions of tokens and rows over requests.
+  bool any_logit_rows = false;
   // [num_reqs]: tokens of each request's prompt, including those outside this step. Only rope types dynamic
   // and longrope read it (rope.h); for other models it may be empty.
   View<const int32_t> prompt_lens;

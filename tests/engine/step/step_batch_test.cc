@@ -255,6 +255,7 @@ TEST(StepBatch, PadsAStepWithDrafts) {
                                            kNoSlot, kNoSlot, kNoSlot, kNoSlot));
   EXPECT_THAT(inputs.model_input().token_ids, ElementsAre(12, 20, 21, 12, 0, 0, 0, 0));
   EXPECT_THAT(inputs.model_input().logit_rows, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  EXPECT_TRUE(inputs.model_input().any_logit_rows) << "a graph of this size also serves other rows";
   EXPECT_THAT(inputs.sampling_requests(), ElementsAre(0, 0, 0, 1));
   EXPECT_EQ(inputs.rules().size(), 8u);
 }

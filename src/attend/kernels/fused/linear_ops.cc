@@ -74,7 +74,7 @@ void linear(const TensorView& x, const Linear& linear, const TensorView& out, co
 }
 
 void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context) {
-  const bool all = args.rows.empty() || std::ssize(args.rows) == residual.num_tokens();
+  const bool all = args.rows.empty();
   const auto gather = [&](const TensorView& from, const TensorView& to) {
     if (all) return from;
     const TensorView some = to.slice(0, 0, std::ssize(args.rows));

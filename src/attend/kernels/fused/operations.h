@@ -109,9 +109,8 @@ class Residual {
 struct NormLinearArgs {
   Norm norm;
   LinearParts linear;
-  TensorView out;  // [num_rows, out_features]: dtype of the residual, or f32
-  // [num_rows] tokens in ascending order; empty, or the number of tokens: all of them
-  View<const int32_t> rows = {};
+  TensorView out;                 // [num_rows, out_features]: dtype of the residual, or f32
+  View<const int32_t> rows = {};  // [num_rows] tokens; empty: all of them
 };
 // These functions throw Error(kInvalidArgument) for invalid shapes and dtypes, like linear(), gated_linear()
 // and the norms.

@@ -17,10 +17,9 @@ void embed(const EmbedArgs& args, const OpContext& context);
 
 struct HeadArgs {
   Norm norm;
-  Linear linear;  // [vocab_size, hidden_size]; of several ranks: the rank's rows
-  // [num_rows] tokens, increasing; empty, or one per token: all tokens
-  View<const int32_t> rows = {};
-  float logit_cap = 0.0f;  // 0: none
+  Linear linear;                  // [vocab_size, hidden_size]; of several ranks: the rank's rows
+  View<const int32_t> rows = {};  // [num_rows] tokens; empty: all of them
+  float logit_cap = 0.0f;         // 0: none
   // Several ranks: rows of the head that each rank has (RankRanges::bounds). Empty: each rank has all.
   View<const int64_t> bounds = {};
   TensorView out;  // f32 [num_rows, vocab_size]
