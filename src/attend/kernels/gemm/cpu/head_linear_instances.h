@@ -9,19 +9,25 @@
 namespace attend::kernels::cpu {
 namespace {
 
+inline const float* row_of_x(const TransposedProduct& product, int64_t token) {
+  const int64_t row = product.x_rows == nullptr ? token : product.x_rows[token];
+  return product.x + row * product.x_stride;
+}
+
 // Multiplies kRows tokens by kVecs whole vectors of outputs, starting at output `column`.
 template <class S, int kRows, int kVecs, class W>
 void multiply_tile(const TransposedProduct& product, const W* weight, int64_t token, int64_t column) {
   typename S::F32 sums[kRows][kVecs];
   for (auto& row : sums)
     for (auto& sum : row) sum = S::zero();
-  const float* const x = product.x + token * product.x_stride;
+  const float* x[kRows];
+  for (int r = 0; r < kRows; ++r) x[r] = row_of_x(product, token + r);
   for (int64_t i = 0; i < product.in_features; ++i) {
     const W* const w = weight + i * product.weight_stride + column;
     typename S::F32 vectors[kVecs];
     for (int v = 0; v < kVecs; ++v) vectors[v] = S::load(w + v * S::kLanes);
     for (int r = 0; r < kRows; ++r) {
-      const auto factor = S::set1(x[r * product.x_stride + i]);
+      const auto factor = S::set1(x[r][i]);
       for (int v = 0; v < kVecs; ++v) sums[r][v] = S::fma(factor, vectors[v], sums[r][v]);
     }
   }
@@ -36,7 +42,7 @@ template <class S, class W>
 void multiply_rest(const TransposedProduct& product, const W* weight, int64_t token, int64_t column,
                    int count) {
   auto sum = S::zero();
-  const float* const x = product.x + token * product.x_stride;
+  const float* const x = row_of_x(product, token);
   for (int64_t i = 0; i < product.in_features; ++i)
     sum = S::fma(S::set1(x[i]), S::load_first(weight + i * product.weight_stride + column, count), sum);
   S::store_first(product.out + token * product.out_stride + column, sum, count);

@@ -40,6 +40,7 @@ struct TransposedProduct {
   float* out;
   int64_t out_stride;
   int64_t num_tokens, in_features, out_features;
+  const int32_t* x_rows = nullptr;  // [num_tokens]: row of x of each token; null: 0, 1, ...
 };
 using MultiplyTransposed = void (*)(const TransposedProduct& product);
 

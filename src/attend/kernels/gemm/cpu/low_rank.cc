@@ -1,6 +1,8 @@
 #include "attend/kernels/gemm/cpu/low_rank.h"
 
 #include <algorithm>
+#include <functional>
+#include <vector>
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
@@ -12,26 +14,53 @@ namespace {
 // Outputs of a task of the second job. Its sums are on the stack.
 constexpr int64_t kTaskOutputs = 256;
 
-// Returns the terms of a product in a run.
-View<const LowRankTerm> terms_of(const AdapterRun& run, const LowRankProduct& product) {
-  if (product.adapter_index < 0) return {};
-  return run.adapter->layers[static_cast<size_t>(product.adapter_index)];
-}
+// Tokens with one adapter that a task multiplies together, so that it reads A or B once. They need not be
+// neighbors: decoding requests with the same adapter are one group.
+struct TokenGroup {
+  const LowRankAdapter* adapter;
+  int64_t first, count;  // in TokenGroups::tokens; also the rows of their A x
+};
 
-// Calls fn(term, rows of A x) for each term. `place`: index of the product.
+struct TokenGroups {
+  std::vector<const AdapterRun*> runs;
+  std::vector<int32_t> tokens;
+  std::vector<TokenGroup> groups;
+
+  void build(View<const AdapterRun> given) {
+    runs.clear();
+    tokens.clear();
+    groups.clear();
+    for (const AdapterRun& run : given) runs.push_back(&run);
+    std::sort(runs.begin(), runs.end(), [](const AdapterRun* a, const AdapterRun* b) {
+      if (a->adapter != b->adapter) return std::less<>()(a->adapter, b->adapter);
+      return a->first_token < b->first_token;
+    });
+    for (const AdapterRun* const run : runs)
+      for (int64_t i = 0; i < run->num_tokens; ++i) {
+        const bool fits =
+            !groups.empty() && groups.back().adapter == run->adapter && groups.back().count < kMaxRunTokens;
+        if (!fits) groups.push_back({.adapter = run->adapter, .first = std::ssize(tokens), .count = 0});
+        ++groups.back().count;
+        tokens.push_back(static_cast<int32_t>(run->first_token + i));
+      }
+  }
+};
+
+// Calls fn(term, rows of A x) for each term of a product. `place`: index of the product.
 template <class Fn>
-void for_each_term(const AdapterRun& run, const LowRankProduct& product, int64_t place,
+void for_each_term(const TokenGroup& group, const LowRankProduct& product, int64_t place,
                    const AdapterBatch& adapters, const Fn& fn) {
-  int64_t column = place * run.adapter->max_rank;
-  for (const LowRankTerm& term : terms_of(run, product)) {
-    fn(term, adapters.products[run.first_token].as<float>() + column);
+  if (product.adapter_index < 0) return;
+  int64_t column = place * group.adapter->max_rank;
+  for (const LowRankTerm& term : group.adapter->layers[static_cast<size_t>(product.adapter_index)]) {
+    fn(term, adapters.products[group.first].as<float>() + column);
     column += term.rank();
   }
 }
 
-// Adds scale * B (A x) to outputs [begin, end) of the layer.
+// Adds scale * B (A x) to outputs [begin, end) of the layer. `tokens`: those of the group.
 void add_outputs(const LowRankTerm& term, const float* products, int64_t stride, int64_t begin, int64_t end,
-                 const TensorView& out, const AdapterRun& run, MultiplyTransposed multiply) {
+                 const TensorView& out, View<const int32_t> tokens, MultiplyTransposed multiply) {
   const int64_t first = std::max(begin, term.first_out);
   const int64_t count = std::min(end, term.first_out + term.b.shape[1]) - first;
   if (count <= 0) return;
@@ -43,11 +72,11 @@ void add_outputs(const LowRankTerm& term, const float* products, int64_t stride,
             .dtype = term.b.dtype,
             .out = sums[0],
             .out_stride = kTaskOutputs,
-            .num_tokens = run.num_tokens,
+            .num_tokens = std::ssize(tokens),
             .in_features = term.rank(),
             .out_features = count});
-  for (int64_t token = 0; token < run.num_tokens; ++token) {
-    float* const row = out[run.first_token + token].as<float>() + first;
+  for (size_t token = 0; token < tokens.size(); ++token) {
+    float* const row = out[tokens[token]].as<float>() + first;
     for (int64_t i = 0; i < count; ++i) row[i] += term.scale * sums[token][i];
   }
 }
@@ -57,39 +86,46 @@ void add_outputs(const LowRankTerm& term, const float* products, int64_t stride,
 void add_low_rank(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters,
                   Isa isa) {
   const MultiplyTransposed multiply = multiply_transposed(isa);
-  const auto num_runs = std::ssize(adapters.runs);
+  thread_local TokenGroups storage;
+  TokenGroups& grouped = storage;  // that of this thread, also in tasks
+  grouped.build(adapters.runs);
+  const auto num_groups = std::ssize(grouped.groups);
   const int64_t stride = adapters.products.strides[0];
+  const auto tokens_of = [&](const TokenGroup& group) {
+    return View<const int32_t>(grouped.tokens)
+        .subspan(static_cast<size_t>(group.first), static_cast<size_t>(group.count));
+  };
   // A x.
-  parallel_for(num_runs * std::ssize(products), [&](int64_t task, int) {
-    const AdapterRun& run = adapters.runs[static_cast<size_t>(task % num_runs)];
-    const int64_t place = task / num_runs;
-    for_each_term(run, products[static_cast<size_t>(place)], place, adapters,
+  parallel_for(num_groups * std::ssize(products), [&](int64_t task, int) {
+    const TokenGroup& group = grouped.groups[static_cast<size_t>(task % num_groups)];
+    const int64_t place = task / num_groups;
+    for_each_term(group, products[static_cast<size_t>(place)], place, adapters,
                   [&](const LowRankTerm& term, float* to) {
-                    multiply({.x = x[run.first_token].as<const float>(),
+                    multiply({.x = x.as<const float>(),
                               .x_stride = x.strides[0],
                               .weight = term.a.data,
                               .weight_stride = term.a.strides[0],
                               .dtype = term.a.dtype,
                               .out = to,
                               .out_stride = stride,
-                              .num_tokens = run.num_tokens,
+                              .num_tokens = group.count,
                               .in_features = x.shape[1],
-                              .out_features = term.rank()});
+                              .out_features = term.rank(),
+                              .x_rows = tokens_of(group).data()});
                   });
   });
   int64_t first_tasks[kMaxLowRankProducts + 1] = {};  // of each product
   for (size_t i = 0; i < products.size(); ++i)
-    first_tasks[i + 1] = first_tasks[i] + ceil_div(products[i].out.shape[1], kTaskOutputs) * num_runs;
+    first_tasks[i + 1] = first_tasks[i] + ceil_div(products[i].out.shape[1], kTaskOutputs) * num_groups;
   parallel_for(first_tasks[products.size()], [&](int64_t task, int) {
     int64_t place = 0;
     while (task >= first_tasks[place + 1]) ++place;
     const LowRankProduct& product = products[static_cast<size_t>(place)];
-    // Neighboring tasks have the same outputs of several runs, which often share B.
-    const int64_t index = task - first_tasks[place], begin = index / num_runs * kTaskOutputs;
-    const AdapterRun& run = adapters.runs[static_cast<size_t>(index % num_runs)];
-    for_each_term(run, product, place, adapters, [&](const LowRankTerm& term, const float* from) {
+    const int64_t index = task - first_tasks[place], begin = index / num_groups * kTaskOutputs;
+    const TokenGroup& group = grouped.groups[static_cast<size_t>(index % num_groups)];
+    for_each_term(group, product, place, adapters, [&](const LowRankTerm& term, const float* from) {
       add_outputs(term, from, stride, begin, std::min(begin + kTaskOutputs, product.out.shape[1]),
-                  product.out, run, multiply);
+                  product.out, tokens_of(group), multiply);
     });
   });
 }

@@ -1,4 +1,5 @@
-// Low-rank adapters on the CPU: two jobs of the thread team for all runs and products of a call.
+// Low-rank adapters on the CPU: two jobs of the thread team for all runs and products of a call. Runs of the
+// same adapter are multiplied together.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
