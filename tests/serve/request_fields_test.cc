@@ -125,11 +125,12 @@ std::vector<Json> invalid_values(const Json& schema) {
 std::string describe(const GenerationJob& job) {
   const SamplingParams& params = job.params;
   std::ostringstream out;
-  out << job.model << '|' << job.rid << '|' << job.cache_salt << '|' << job.priority << '|' << job.is_batch
-      << '|' << job.add_special_tokens << '|' << job.truncate_prompt.value_or(0) << '|' << job.variables
-      << '|' << job.add_generation_prompt << '|' << job.continued << '|' << job.has_max_tokens << '|'
-      << job.stream << '|' << job.include_usage << '|' << job.continuous_usage << '|' << job.echo << '|'
-      << job.logprob_start.value_or(-1) << '|' << job.logprob_text << '|' << job.detokenize << '|';
+  out << job.model << '|' << job.adapter << '|' << job.rid << '|' << job.cache_salt << '|' << job.priority
+      << '|' << job.is_batch << '|' << job.add_special_tokens << '|' << job.truncate_prompt.value_or(0) << '|'
+      << job.variables << '|' << job.add_generation_prompt << '|' << job.continued << '|'
+      << job.has_max_tokens << '|' << job.stream << '|' << job.include_usage << '|' << job.continuous_usage
+      << '|' << job.echo << '|' << job.logprob_start.value_or(-1) << '|' << job.logprob_text << '|'
+      << job.detokenize << '|';
   for (const PromptInput& prompt : job.prompts) out << testing::PrintToString(prompt);
   out << params.max_new_tokens << '|' << params.temperature << '|' << params.top_k << '|' << params.top_p
       << '|' << params.min_p << '|' << testing::PrintToString(params.seed) << '|' << params.repetition_penalty
