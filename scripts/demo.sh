@@ -8,7 +8,8 @@ build release attend_cli
 
 output=$(mktemp)
 server=
-trap 'rm -f "$output" "$output.drafts" "$output.adapter"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
+files=$(mktemp -d)
+trap 'rm -rf "$output" "$output.drafts" "$output.adapter" "$output.tiers" "$files"; [ -z "$server" ] || kill "$server" 2>/dev/null || true' EXIT
 build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
   --max-new-tokens 64 --show-prompts "$@" 2>&1 | tee "$output"
 
@@ -35,6 +36,17 @@ printf '%s\n' '{"prompt": "copy: tent [ otter iron baker ] pipe ->", "answer": "
     --prompts-file - --max-new-tokens 16 --show-prompts "$@" >"$output.adapter" 2>&1 || { cat "$output.adapter" >&2; exit 1; }
 grep -vE "^info: " "$output.adapter"
 grep -q "answers: 2 of 2 right" "$output.adapter" || { echo "demo: the adapter's answers are wrong" >&2; exit 1; }
+
+echo
+echo "the same prompts twice: the second process finds their K/V in files of the first one"
+for run in 1 2; do
+  build/release/attend generate --model-path models/attend-tiny --prompts-file models/attend-tiny/demo_prompts.jsonl \
+    --max-new-tokens 64 --device cpu --page-size 4 --enable-hierarchical-cache --hicache-storage-dir "$files" \
+    >"$output.tiers" 2>&1 || { cat "$output.tiers" >&2; exit 1; }
+  grep -E "steps with prompts: |tiers of the prefix cache: |answers: " "$output.tiers"
+done
+grep -q " [1-9][0-9]* pages from the disk" "$output.tiers" ||
+  { echo "demo: expected cached prefixes from the disk" >&2; exit 1; }
 
 echo
 echo "attend serve: the same model over HTTP"

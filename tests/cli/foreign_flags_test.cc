@@ -75,7 +75,7 @@ TEST(ForeignFlags, RefusesOtherFlagsWithAReplacement) {
             "--lora: a flag of llama.cpp; in attend: --lora-paths NAME=FOLDER, an adapter that PEFT saved"},
         {"--quantization awq", "config.json names the format of quantized weights"},
         {"--num-gpu-blocks-override 10", "a flag of vLLM; in attend: --max-total-tokens"},
-        {"--enable-hierarchical-cache", "a flag of SGLang; in attend: prefixes are cached in the KV pool"},
+        {"--hicache-storage-backend", "a flag of SGLang; in attend: evicted prefixes are stored in files"},
         {"--model-draft x", "--speculative-algorithm STANDALONE --speculative-draft-model-path MODEL"},
         {"--no-enable-chunked-prefill", "--chunked-prefill-size with the context length"}}) {
     const CommandResult ran = attend(kGenerateTwo + " " + flags);

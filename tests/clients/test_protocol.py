@@ -4,7 +4,7 @@ import json
 import subprocess
 
 from conftest import ANSWER, BINARY, MODEL, QUESTION, Server
-from test_http import curl, fetch, metric
+from test_http import curl, eventually, fetch, metric
 
 NATIVE = {"sampling_params": {"max_new_tokens": 4, "temperature": 0}}
 LONG_PROMPT = "word " * 400
@@ -33,6 +33,27 @@ def test_repeated_prompts_are_cached_until_flushed(server):
     assert metric(server, "cached_tokens_total") > 0 and metric(server, "prefix_cache_tokens") > 0
     assert fetch(server, "/flush_cache?timeout=5", {})[0] == 200
     assert cached(LONG_PROMPT) == 0
+
+
+def test_cached_prefixes_survive_a_restart(tmp_path):
+    flags = ("--enable-hierarchical-cache", "--hicache-ratio", "1", "--hicache-storage-dir", str(tmp_path))
+    texts, files = [], lambda: [path for path in tmp_path.rglob("*") if path.is_file()]
+    for is_restart in (False, True):
+        server = Server(*flags)
+        try:
+            reply = ask(server, "/generate", text=LONG_PROMPT, **NATIVE)
+            texts.append(reply["text"])
+            details = reply["meta_info"].get("cached_tokens_details")
+            assert (details is not None) == is_restart
+            if is_restart:
+                assert details == {"device": 0, "host": 0, "storage": reply["meta_info"]["cached_tokens"]}
+                assert metric(server, "disk_cached_tokens_total") == details["storage"] > 0
+                assert metric(server, "hicache_host_total_tokens") > metric(server, "hicache_host_used_tokens") > 0
+                assert fetch(server, "/flush_cache?timeout=5", {})[0] == 200
+                eventually(lambda: not files() and metric(server, "hicache_host_used_tokens") == 0)
+        finally:
+            server.stop()
+    assert texts[0] == texts[1]
 
 
 def test_native_logprobs_of_prompt_and_answer(server):

@@ -65,6 +65,30 @@ TEST(SwaSlots, MapThatDoesNotFitChangesNothing) {
   EXPECT_TRUE(swa.map(make_slots({3, 4})));
 }
 
+TEST(SwaSlots, RestoredPagesAreUnused) {
+  SwaSlots swa(4, 8, 4);  // three window pages
+  std::vector<int32_t> reused;
+  swa.set_before_reuse([&](PageId page, int window_page) {
+    EXPECT_EQ(swa.window_page(page), window_page);
+    reused.push_back(page.value);
+  });
+  int64_t cursor = swa.moved_cursor();
+  ASSERT_TRUE(swa.map(make_slots({4, 8})));
+  ASSERT_TRUE(swa.restore(PageId(5)));
+  EXPECT_EQ(swa.num_unused_pages(), 1);
+  swa.check_conservation();
+  std::vector<int64_t> moved;
+  swa.follow_moved(cursor, [&](int64_t first, int64_t) { moved.push_back(first); });
+  EXPECT_THAT(moved, testing::ElementsAre(20));
+  EXPECT_TRUE(reused.empty());
+  ASSERT_TRUE(swa.restore(PageId(6)));
+  EXPECT_THAT(reused, testing::ElementsAre(5));
+  EXPECT_FALSE(swa.is_mapped(PageId(5)));
+  swa.hold(pages_of({6}));
+  EXPECT_FALSE(swa.restore(PageId(7))) << "all window pages are referenced";
+  swa.check_conservation();
+}
+
 TEST(SwaSlots, ReplacementPageInheritsTheWindowPage) {
   SwaSlots swa(2, 8, 4);
   ASSERT_TRUE(swa.map(make_slots({4, 6})));  // pages 2 and 3

@@ -49,6 +49,24 @@ TEST(MetricsText, ReportsSpeculation) {
     EXPECT_THAT(text, HasSubstr(line));
 }
 
+TEST(MetricsText, ReportsTiersOfThePrefixCacheInTokens) {
+  EngineMetrics engine;
+  engine.page_size = 16;
+  engine.num_host_cached_prompt_tokens = 32;
+  engine.num_disk_cached_prompt_tokens = 48;
+  engine.tiers = {
+      .num_host_pages = 10, .num_host_free_pages = 3, .num_disk_hit_pages = 2, .num_disk_bytes = 99};
+  const std::string text = metrics_text(engine, {}, "m");
+  const std::string labels = "{model_name=\"m\",engine_type=\"unified\",tp_rank=\"0\",pp_rank=\"0\"} ";
+  for (const auto& [name, value] : {std::pair("host_cached_tokens_total", "32"),
+                                    {"disk_cached_tokens_total", "48"},
+                                    {"hicache_host_total_tokens", "160"},
+                                    {"hicache_host_used_tokens", "112"},
+                                    {"hicache_disk_hit_tokens_total", "32"},
+                                    {"hicache_disk_bytes", "99"}})
+    EXPECT_THAT(text, HasSubstr("sglang:" + std::string(name) + labels + value + "\n"));
+}
+
 TEST(MetricsText, UsesVllmNamesOnRequest) {
   EngineMetrics engine;
   engine.num_running = 3;

@@ -172,6 +172,25 @@ constexpr Field<C> kConfigFields[] = {
      [](nb::handle value, C& to) {
        return read_name(value, parse_eviction_policy, to.radix_eviction_policy);
      }},
+    {"enable_hierarchical_cache", kBool,
+     [](nb::handle value, C& to) { return read_value(value, to.hierarchical_cache.enabled); }},
+    {"hicache_ratio", kNumber,
+     [](nb::handle value, C& to) { return read_value(value, to.hierarchical_cache.ratio); }},
+    {"hicache_size", kNumber,
+     [](nb::handle value, C& to) { return read_value(value, to.hierarchical_cache.size_gb); }},
+    {"hicache_write_policy", kText,
+     [](nb::handle value, C& to) {
+       return read_name(value, parse_host_write_policy, to.hierarchical_cache.write_policy);
+     }},
+    {"hicache_storage_dir", kText,
+     [](nb::handle value, C& to) {
+       std::string path;
+       const bool taken = nb::try_cast(value, path);
+       to.hierarchical_cache.storage_dir = path;
+       return taken;
+     }},
+    {"hicache_storage_size", kNumber,
+     [](nb::handle value, C& to) { return read_value(value, to.hierarchical_cache.storage_size_gb); }},
     {"speculative_algorithm", kText,
      [](nb::handle value, C& to) {
        return read_name(value, parse_speculative_algorithm, to.speculation.algorithm);

@@ -314,6 +314,8 @@ void print_start(const EngineInfo& info) {
   log_info(info.prefix_cache ? fmt::format("prefix cache: pages of {}, eviction policy {}",
                                            counted(info.page_size, "token"), to_string(*info.prefix_cache))
                              : "prefix cache: off");
+  if (info.num_host_cache_tokens > 0)
+    log_info(fmt::format("host tier of the prefix cache: {}", counted(info.num_host_cache_tokens, "token")));
   if (target.cascade_min_keys > 0)
     log_info(
         fmt::format("cascade attention: decode steps with a shared prefix, if it saves at least "
@@ -353,6 +355,10 @@ void print_end(const Engine& engine) {
   if (engine.info().prefix_cache)
     log_info(
         fmt::format("prefix cache: {} of prompts were cached", counted(stats.num_cached_tokens, "token")));
+  if (const CacheTierStats tiers = engine.cache_tiers(); tiers.num_host_pages > 0)
+    log_info(fmt::format("tiers of the prefix cache: {} copied from host memory, {} from the disk",
+                         counted(tiers.num_host_hit_pages, "page"),
+                         counted(tiers.num_disk_hit_pages, "page")));
   if (const DraftCounts& drafts = stats.drafts; engine.info().speculation.algorithm)
     log_info(fmt::format(
         "speculation: {} drafted, {} accepted ({:.1f} %); {:.2f} tokens per request and step on average",

@@ -12,6 +12,7 @@
 #include "attend/checkpoint/model_folder.h"
 #include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/engine/adapters.h"
+#include "attend/engine/make_tiers.h"
 #include "attend/engine/output/output_processor.h"
 #include "attend/engine/output/pooler.h"
 #include "attend/engine/resolve/resolve_draft.h"
@@ -197,6 +198,9 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   }
   memory_ = std::make_unique<RequestMemory>(info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
                                             std::move(groups), has_head);
+  if (config.hierarchical_cache.enabled)
+    memory_->use_tiers(
+        make_tiers(config, info_, memory_->page_data(), executors_->page_bytes(), checkpoint.get()));
   drafter_ = make_drafter(info_.speculation, model_spec_.vocab_size, draft, draft_group);
   if (info_.speculation.adaptive)
     adaptive_ = std::make_unique<AdaptiveSteps>(info_.speculation.adaptive_rows, info_.speculation.num_steps);
@@ -479,7 +483,7 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   stats_.num_recoveries = scheduler_->num_recoveries();
   if (step.requests.empty()) {
     // Returns early, so that requests can be submitted and aborted meanwhile.
-    if (scheduler_->wait_for_mask(std::chrono::milliseconds(5))) return true;
+    if (scheduler_->wait(std::chrono::milliseconds(5))) return true;
     ensure(scheduler_->idle(), "scheduler: requests are waiting, but none can be admitted");
     return false;
   }
@@ -583,6 +587,7 @@ int Engine::num_used_slots() const {
 }
 int Engine::num_cached_slots() const { return memory_->num_cached_pages() * memory_->page_size(); }
 int Engine::num_evictable_slots() const { return memory_->num_evictable_pages() * memory_->page_size(); }
+CacheTierStats Engine::cache_tiers() const { return memory_->tier_stats(); }
 void Engine::flush_cache() { memory_->flush(); }
 void Engine::check_memory() const { scheduler_->check_memory(); }
 void Engine::check_weights() const { executors_->check_weights(); }

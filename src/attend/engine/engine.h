@@ -57,6 +57,7 @@ struct EngineInfo {
   // prompt, in tokens.
   int num_state_snapshots = 0, state_snapshot_interval = 0;
   std::optional<EvictionPolicy> prefix_cache;  // none: requests share no prefixes
+  int64_t num_host_cache_tokens = 0;           // of the host tier of the prefix cache; 0: none
   SpeculativeOptions speculation;              // with resolved sizes
   SchedulePolicy schedule_policy = SchedulePolicy::kFcfs;
   bool overlap_schedule = false;  // resolved from EngineConfig
@@ -159,7 +160,8 @@ class Engine {
   void unload_adapter(std::string_view name) const;
   std::vector<AdapterPath> adapters() const;  // in the order of names
 
-  // Evicts all prefixes that no running request uses.
+  // Evicts all prefixes that no running request uses, and removes all pages of tiers below the pool,
+  // including the files of this model.
   void flush_cache();
   // Throws Error(kInternal) unless every page of the KV pool has one owner. Reads all tables, so only tests
   // and debug builds call it.
@@ -184,8 +186,9 @@ class Engine {
   int num_used_slots() const;       // slots of running requests; shared slots count once
   int num_cached_slots() const;     // slots of the prefix cache, including those in use
   int num_evictable_slots() const;  // slots of the prefix cache that no request uses
-  int num_running() const;          // requests with pages
-  int num_waiting() const;          // requests without pages
+  CacheTierStats cache_tiers() const;
+  int num_running() const;  // requests with pages
+  int num_waiting() const;  // requests without pages
   int64_t num_preemptions() const;
 
  private:

@@ -15,6 +15,7 @@
 #include "attend/engine/schedule/schedule_policy.h"
 #include "attend/engine/speculation/speculative_options.h"
 #include "attend/exec/executor_info.h"
+#include "attend/kv/cache_tier_stats.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/model/config/model_spec.h"
 #include "attend/model/model.h"
@@ -28,6 +29,19 @@ namespace attend {
 struct AdapterPath {
   std::string name;
   std::filesystem::path path;
+};
+
+// Tiers of the prefix cache below the pool: pages that are evicted stay in host memory and, with a directory,
+// on the disk. CPUs only.
+struct HierarchicalCacheOptions {
+  bool enabled = false;
+  double ratio = 2.0;    // pages of the host tier per page of the pool, above 0
+  double size_gb = 0.0;  // bytes of the host tier / 1e9; 0: by the ratio
+  HostWritePolicy write_policy = HostWritePolicy::kWriteThrough;
+  // Directory of the disk tier, which servers with the same model may share; empty: none. Its files are
+  // removed, least recently used first, when they exceed storage_size_gb * 1e9 bytes.
+  std::filesystem::path storage_dir = {};
+  double storage_size_gb = 64.0;
 };
 
 struct EngineConfig {
@@ -86,6 +100,7 @@ struct EngineConfig {
   // that are evicted first when the pool is full.
   bool disable_radix_cache = false;
   EvictionPolicy radix_eviction_policy = EvictionPolicy::kLru;
+  HierarchicalCacheOptions hierarchical_cache;
   // Decode steps attend once to a prefix that several of their requests share, if this is faster (cascade
   // attention).
   bool disable_cascade_attention = false;

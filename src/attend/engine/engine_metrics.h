@@ -8,6 +8,7 @@
 
 #include "attend/engine/output/request_output.h"
 #include "attend/engine/speculation/speculative_options.h"
+#include "attend/kv/cache_tier_stats.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -49,12 +50,15 @@ struct EngineMetrics {
   std::array<int64_t, kNumFinishReasons> num_finished = {};  // indexed by FinishReason; kNone is 0
   int64_t num_prompt_tokens = 0;                             // of requests with a first token
   int64_t num_cached_prompt_tokens = 0;                      // subset: computed by other requests
+  // Subsets of num_cached_prompt_tokens that were copied from host memory and from the disk.
+  int64_t num_host_cached_prompt_tokens = 0, num_disk_cached_prompt_tokens = 0;
   int64_t num_generated_tokens = 0;
   int64_t num_preemptions = 0;
   int64_t num_evicted_tokens = 0;  // tokens of evicted pages of the prefix cache
   int64_t num_recoveries = 0;      // Scheduler::num_recoveries
 
-  DraftCounts drafts;  // zeros without speculation
+  CacheTierStats tiers;  // of the prefix cache below the pool; zeros without them
+  DraftCounts drafts;    // zeros without speculation
 
   // Returns the share of prompt tokens that other requests had computed; 0 before the first prompt.
   double cache_hit_rate() const;

@@ -53,19 +53,24 @@ MetricsRecorder::MetricsRecorder()
       generation_length_(kLengthBounds),
       step_tokens_(kStepBounds) {}
 
+void MetricsRecorder::add_prompt(const Request& request) {
+  num_prompt_tokens_.add(request.num_prompt);
+  num_cached_prompt_tokens_.add(request.num_cached_tokens);
+  num_host_cached_prompt_tokens_.add(request.num_host_cached_tokens);
+  num_disk_cached_prompt_tokens_.add(request.num_disk_cached_tokens);
+}
+
 void MetricsRecorder::on_output(const RequestOutput& output, Clock::time_point previous_output) {
   const Request& request = output.request;
   const auto num_new = static_cast<int>(output.token_ids.size());
   if (num_new > 0 && request.num_output() == num_new) {
-    num_prompt_tokens_.add(request.num_prompt);
-    num_cached_prompt_tokens_.add(request.num_cached_tokens);
+    add_prompt(request);
     queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
     time_to_first_token_.add(seconds_between(request.times.submitted, output.time));
     prefill_time_.add(seconds_between(request.times.admitted, output.time));
   } else if (!output.vector.empty() || (num_new == 0 && output.finish_reason == FinishReason::kLength)) {
     // A pooled input, or a prompt without new tokens.
-    num_prompt_tokens_.add(request.num_prompt);
-    num_cached_prompt_tokens_.add(request.num_cached_tokens);
+    add_prompt(request);
     queue_time_.add(seconds_between(request.times.submitted, request.times.admitted));
   } else if (num_new > 0) {
     inter_token_.add(seconds_between(previous_output, output.time) / num_new, num_new);
@@ -118,6 +123,8 @@ void MetricsRecorder::on_step(const Engine& engine) {
   num_preemptions_.set(engine.num_preemptions());
   num_evicted_tokens_.set(stats.num_evicted_tokens);
   num_recoveries_.set(stats.num_recoveries);
+  const CacheTierStats tiers = engine.cache_tiers();
+  for (size_t i = 0; i < tiers_.size(); ++i) tiers_[i].set(tiers.*kTierMembers[i]);
   num_draft_steps_.set(stats.drafts.num_steps);
   num_drafted_tokens_.set(stats.drafts.num_drafted);
   num_accepted_tokens_.set(stats.drafts.num_accepted);
@@ -137,6 +144,9 @@ void MetricsRecorder::read(EngineMetrics& metrics) const {
   metrics.num_failed_steps = num_failed_steps_.get();
   metrics.num_prompt_tokens = num_prompt_tokens_.get();
   metrics.num_cached_prompt_tokens = num_cached_prompt_tokens_.get();
+  metrics.num_host_cached_prompt_tokens = num_host_cached_prompt_tokens_.get();
+  metrics.num_disk_cached_prompt_tokens = num_disk_cached_prompt_tokens_.get();
+  for (size_t i = 0; i < tiers_.size(); ++i) metrics.tiers.*kTierMembers[i] = tiers_[i].get();
   metrics.num_generated_tokens = num_generated_tokens_.get();
   metrics.num_preemptions = num_preemptions_.get();
   metrics.num_evicted_tokens = num_evicted_tokens_.get();

@@ -1,7 +1,9 @@
 // MetricsRecorder: metrics that one thread writes and others read without a lock.
 #pragma once
 
+#include <array>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <span>
 
@@ -52,6 +54,7 @@ class MetricsRecorder {
   void read(EngineMetrics& metrics) const;
 
  private:
+  void add_prompt(const Request& request);
   void measure_throughput(int64_t num_generated, bool was_running);
 
   HistogramRecorder queue_time_, time_to_first_token_, end_to_end_, inter_token_, prefill_time_, decode_time_,
@@ -67,6 +70,16 @@ class MetricsRecorder {
   SingleWriterNumber<int64_t> num_steps_, num_failed_steps_, num_prompt_tokens_, num_cached_prompt_tokens_,
       num_generated_tokens_, num_preemptions_, num_evicted_tokens_, num_recoveries_, num_draft_steps_,
       num_drafted_tokens_, num_accepted_tokens_;
+  SingleWriterNumber<int64_t> num_host_cached_prompt_tokens_, num_disk_cached_prompt_tokens_;
+  // Members of CacheTierStats, in the order of kTierMembers.
+  static constexpr int64_t CacheTierStats::*kTierMembers[] = {
+      &CacheTierStats::num_host_pages,        &CacheTierStats::num_host_cached_pages,
+      &CacheTierStats::num_host_pinned_pages, &CacheTierStats::num_host_free_pages,
+      &CacheTierStats::num_demoted_pages,     &CacheTierStats::num_host_hit_pages,
+      &CacheTierStats::num_disk_hit_pages,    &CacheTierStats::num_dropped_pages,
+      &CacheTierStats::num_disk_bytes,        &CacheTierStats::max_disk_bytes,
+      &CacheTierStats::num_disk_failures,     &CacheTierStats::num_rejected_files};
+  std::array<SingleWriterNumber<int64_t>, std::size(kTierMembers)> tiers_;
   std::array<SingleWriterNumber<int64_t>, kNumFinishReasons> num_finished_;
 };
 

@@ -21,6 +21,7 @@ namespace attend {
 
 class LogitsProcessor;
 struct NamedAdapter;
+struct TierSearch;
 
 struct RequestTimes {
   Clock::time_point submitted;
@@ -116,7 +117,10 @@ struct Request {
   // Number of tokens with K/V that other requests had computed. Tokens that the request computed itself and
   // lost by a preemption do not count.
   int num_cached_tokens = 0;
-  int num_ever_computed = 0;  // maximum of num_computed so far
+  // Subsets of num_cached_tokens that were copied to the pool from host memory and from the disk.
+  int num_host_cached_tokens = 0, num_disk_cached_tokens = 0;
+  std::shared_ptr<TierSearch> tier_search;  // null: tiers below the pool were not searched
+  int num_ever_computed = 0;                // maximum of num_computed so far
   // Position of the first prompt token in which the prompt differs from all cached prefixes, while the tokens
   // before it are a start of one. No value: the prompt continues a cached prefix, or nothing is cached.
   std::optional<int> cache_miss_position;

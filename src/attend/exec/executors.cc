@@ -67,6 +67,15 @@ std::vector<const AdapterLayers*> Executors::adapter_layers() const {
   return ranks;
 }
 
+CacheBytes Executors::page_bytes() const {
+  CacheBytes bytes;
+  for (size_t rank = 0; rank < num_ranks(); ++rank) {
+    const CacheBytes of_rank = executors_[rank]->page_bytes();
+    for (size_t kind = 0; kind < bytes.size(); ++kind) bytes[kind].add(of_rank[kind]);
+  }
+  return bytes;
+}
+
 void Executors::check_saturation(View<const TokenSlot> prompt_slots) {
   saturation_monitor_.check(executors_.front()->kv_pool(), prompt_slots);
 }

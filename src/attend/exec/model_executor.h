@@ -55,6 +55,7 @@ class ModelExecutor final : public Executor {
   const ModelSpec& spec() const override { return config_.model; }
   View<const int32_t> head_tokens() const override { return model_->head_tokens(); }
   KvPool& kv_pool() { return storage_->kv_pool(); }
+  CacheBytes page_bytes() const { return storage_->page_bytes(); }
   // Drafts: memory of the hidden states that a step reads, [max_tokens, width], for kernels that write them
   // on the device in place of ExecutorBatch::hidden_rows. `source`: determines the width; both share the
   // memory.

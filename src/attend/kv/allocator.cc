@@ -42,6 +42,17 @@ void SlotAllocator::free_pages(View<const PageId> pages) {
   if constexpr (kCheckEveryOperation) check_conservation();
 }
 
+bool SlotAllocator::alloc_pages(View<PageId> out) {
+  if (out.size() > free_pages_.size()) return false;
+  for (PageId& page : out) {
+    page = free_pages_.back();
+    free_pages_.pop_back();
+    free_idx_[static_cast<size_t>(page.value)] = kInUse;
+  }
+  if constexpr (kCheckEveryOperation) check_conservation();
+  return true;
+}
+
 int64_t SlotAllocator::pages_needed(View<const int32_t> prefix_lens, View<const int32_t> seqlens) const {
   int64_t needed = 0;
   for (size_t i = 0; i < seqlens.size(); ++i)

@@ -39,6 +39,9 @@ class SlotAllocator {
   // Frees each page that contains one of the slots. All tokens of a page are freed together. Throws
   // Error(kInternal) and changes nothing for a slot outside the pool, in the padding page or in a free page.
   virtual void free(View<const TokenSlot> slots) = 0;
+  // Allocates whole pages that belong to no request. Returns false and changes nothing if there are too few
+  // free pages.
+  [[nodiscard]] bool alloc_pages(View<PageId> out);
   // Frees pages, each listed once. Throws the errors of free() and then changes nothing.
   void free_pages(View<const PageId> pages);
   // Frees all pages. For recovery from inconsistent bookkeeping.

@@ -12,7 +12,8 @@
 // to resume at a position under the id of the page that ends there: a window page for each page of the
 // window, or one snapshot of a recurrent state. So a snapshot belongs to the tree node that owns its page. It
 // stays with the page when the node is split, and forget() frees it when the page is evicted. A group may
-// drop it earlier to free memory; match() then returns a shorter prefix.
+// drop it earlier to free memory; match() then returns a shorter prefix. Tiers below the pool copy these data
+// (tier/cache_tiers.h).
 //
 // Two groups that the interface is made for:
 //   - Recurrent state: a live state for each row and a pool of snapshots. match() returns the deepest page
@@ -38,6 +39,7 @@
 #include "attend/kv/cache_spec.h"
 #include "attend/kv/req_to_token_pool.h"
 #include "attend/kv/state/state_slots.h"
+#include "attend/kv/tier/page_data.h"
 #include "attend/kv/window/swa_slots.h"
 #include "attend/tensor/tensor.h"
 
@@ -112,6 +114,9 @@ class CacheGroup {
   virtual void forget(View<const PageId> pages) = 0;
   // Frees everything, regardless of its state.
   virtual void reset() = 0;
+
+  // Data of cached pages, for tiers below the pool; null: a row can begin after pages without such data.
+  virtual PageData* page_data() { return nullptr; }
 
   // Throws Error(kInternal) unless all storage of the group is free, or used by a row or the prefix cache.
   // `rows`: all rows in use. Reads all data, so it is for tests and debug builds.

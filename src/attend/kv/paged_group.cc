@@ -7,7 +7,7 @@ namespace attend {
 namespace {
 
 // Its K/V is stored at the token slots, so a cached page needs no other data.
-class PagedGroup final : public CacheGroup {
+class PagedGroup final : public CacheGroup, public PageData {
  public:
   PagedGroup(ReqToTokenPool& rows, SlotAllocator& slots)
       : rows_(rows),
@@ -54,6 +54,14 @@ class PagedGroup final : public CacheGroup {
   void release(RequestRow, int) override {}
   void forget(View<const PageId> pages) override { slots_.free_pages(pages); }
   void reset() override { slots_.reset(); }
+
+  PageData* page_data() override { return this; }
+  PageDataKind kind() const override { return PageDataKind::kTokens; }
+  int first_needed(int) const override { return 0; }
+  std::optional<int> find(PageId page) const override { return page.value; }
+  // Every page has its data.
+  std::optional<int> restore(PageId page, int) override { return page.value; }
+  void set_before_drop(BeforeDrop) override {}  // data are dropped with their page
 
   void check(View<const CachedRow> rows) const override {
     slots_.check_conservation();

@@ -129,10 +129,16 @@ constexpr FlagWithoutEffect kFlagsWithoutEffect[] = {
     {"--mamba-full-memory-ratio", "--disable-radix-cache"},
     {"--mamba-full-memory-ratio", "--max-mamba-cache-size"},
     {"--state-snapshot-interval", "--disable-radix-cache"},
+    {"--enable-hierarchical-cache", "--disable-radix-cache"},
+    {"--hicache-ratio", "--hicache-size"},
     {"--allowed-hosts", "--unix-socket"},
     {"--host", "--unix-socket"},
     {"--port", "--unix-socket"},
 };
+
+// Flags of the tiers below the pool.
+constexpr const char* kHicacheFlags[] = {"--hicache-ratio", "--hicache-size", "--hicache-write-policy",
+                                         "--hicache-storage-dir", "--hicache-storage-size"};
 
 void reject_flags_without_effect(const CLI::App& app) {
   for (const auto& [flag, other] : kFlagsWithoutEffect)
@@ -263,6 +269,21 @@ void add_size_options(CLI::App& app, EngineOptions& options) {
                "disable the prefix cache: requests with a common prefix compute it again");
   add_text(app, "--radix-eviction-policy", options.radix_eviction_policy,
            "order of evicting cached prefixes when the pool is full: lru, lfu or priority");
+  app.add_flag("--enable-hierarchical-cache", options.hierarchical_cache.enabled,
+               "CPUs: keep evicted pages of the prefix cache in host memory, beyond the pool");
+  add_number(app, "--hicache-ratio", options.hierarchical_cache.ratio,
+             "size of the host tier as a multiple of the pool");
+  add_number(app, "--hicache-size", options.hierarchical_cache.size_gb,
+             "size of the host tier in gigabytes; default: by --hicache-ratio");
+  add_text(
+      app, "--hicache-write-policy", options.hicache_write_policy,
+      "when pages are copied to the host tier: write_through (when they are computed) or write_back (when "
+      "they are evicted)");
+  add_text(app, "--hicache-storage-dir", options.hicache_storage_dir,
+           "directory of the disk tier below the host tier, which survives restarts; servers with the same "
+           "model may share it");
+  add_number(app, "--hicache-storage-size", options.hierarchical_cache.storage_size_gb,
+             "maximum size of the directory in gigabytes");
   add_number(app, "--swa-full-tokens-ratio", options.swa_full_tokens_ratio,
              "models with sliding-window layers: tokens of their half of the KV pool per token of the full "
              "half; at least one request's window and chunk");
@@ -442,6 +463,12 @@ EngineConfig to_config(const CLI::App& app, const EngineOptions& options) {
   if (options.disable_radix_cache && config.schedule.policy == SchedulePolicy::kLpm)
     log_warning("--schedule-policy lpm: same as fcfs with --disable-radix-cache");
   config.radix_eviction_policy = parse_eviction_policy(options.radix_eviction_policy);
+  for (const char* flag : kHicacheFlags)
+    require(options.hierarchical_cache.enabled || !given(app, flag), flag,
+            ": requires --enable-hierarchical-cache");
+  config.hierarchical_cache = options.hierarchical_cache;
+  config.hierarchical_cache.write_policy = parse_host_write_policy(options.hicache_write_policy);
+  config.hierarchical_cache.storage_dir = options.hicache_storage_dir;
   config.disable_cascade_attention = options.disable_cascade_attention;
   config.deterministic_inference = options.deterministic_inference;
   config.log_kernels = options.log_kernels;

@@ -49,6 +49,9 @@ struct EngineOptions {
   double schedule_conservativeness = 1.0;
   int max_queued_requests = 0;
   std::string radix_eviction_policy = "lru";
+  HierarchicalCacheOptions hierarchical_cache;  // parameters of the tiers below the pool
+  std::string hicache_write_policy = "write_through";
+  std::string hicache_storage_dir;
   int threads = 0;
   bool deterministic_inference = false;
   bool log_kernels = false;

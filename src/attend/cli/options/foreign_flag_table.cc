@@ -319,10 +319,8 @@ constexpr ForeignFlag kSglangFlags[] = {
     refuse("--enable-return-hidden-states --enable-custom-logit-processor", "not supported"),
     refuse("--enable-memory-saver", "stop the server to free its memory"),
     refuse("--delete-ckpt-after-loading", "files of models are never deleted"),
-    refuse("--enable-hierarchical-cache --hicache-ratio --hicache-size --hicache-write-policy "
-           "--hicache-storage-backend "
-           "--enable-lmcache",
-           "prefixes are cached in the KV pool: --max-total-tokens"),
+    refuse("--hicache-storage-backend --enable-lmcache",
+           "evicted prefixes are stored in files: --hicache-storage-dir DIR"),
     accept("--disaggregation-mode", Takes::kOne, "prompts and answers are computed by one engine", "null"),
     refuse("--grpc-mode", "the server is an HTTP server: docs/serving.md"),
     refuse("--numa-node", "run it under numactl"),

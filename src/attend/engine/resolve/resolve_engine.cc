@@ -13,6 +13,7 @@
 #include "attend/base/log.h"
 #include "attend/base/math.h"
 #include "attend/base/printable.h"
+#include "attend/engine/make_tiers.h"
 #include "attend/engine/resolve/require_memory.h"
 #include "attend/engine/resolve/resolve_draft.h"
 #include "attend/engine/speculation/adaptive_steps.h"
@@ -491,6 +492,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
   info.speculation = choose_speculation(config, model);
   info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
+  check_hierarchical_cache(config, model, info);
   info.no_images = refuse_images(config, model, checkpoint.get());
   if (info.no_images.empty() && config.tp_size > 1) info.no_images = "tp_size above 1 computes text only";
   info.no_adapters = refuse_adapters(config);

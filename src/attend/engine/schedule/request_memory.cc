@@ -10,7 +10,7 @@
 
 namespace attend {
 
-RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
+RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
                              std::optional<EvictionPolicy> caching,
                              std::vector<std::unique_ptr<CacheGroup>> groups, bool has_next_token_keys)
     : max_kv_tokens_(max_kv_tokens), rows_(rows), slots_(slots), groups_(std::move(groups)) {
@@ -18,10 +18,23 @@ RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const 
   if (has_next_token_keys) next_token_keys_.emplace(slots.page_size());
   for (const auto& group : groups_) chunk_grid_ = std::lcm(chunk_grid_, group->grid());
   locks_.resize(static_cast<size_t>(rows.num_rows()));
+  num_named_pages_.resize(locks_.size());
   page_scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
 }
 
-CachedPrefix RequestMemory::find_prefix(const Request& request) {
+void RequestMemory::use_tiers(std::unique_ptr<CacheTiers> tiers) {
+  ensure(cache_.has_value() && !next_token_keys_, "tiers below a pool without a prefix cache of tokens");
+  tiers_ = std::move(tiers);
+}
+
+std::vector<PageData*> RequestMemory::page_data() const {
+  std::vector<PageData*> data;
+  for (const auto& group : groups_)
+    if (PageData* const of_group = group->page_data()) data.push_back(of_group);
+  return data;
+}
+
+CachedPrefix RequestMemory::find_prefix(Request& request) {
   CachedPrefix prefix;
   if (!cache_) return prefix;
   const auto keys = this->keys(request).first(static_cast<size_t>(request.num_reusable()));
@@ -29,15 +42,68 @@ CachedPrefix RequestMemory::find_prefix(const Request& request) {
   prefix.pages.resize(keys.size() / static_cast<size_t>(page_size()));
   prefix.num_found = cache_->match(prefix.lock, keys, prefix.pages);
   prefix.miss_position = miss_position(prefix.lock, request, prefix.num_found * page_size());
-  const auto num_resumable_pages = static_cast<size_t>(
-      num_restorable(View<const PageId>(prefix.pages).first(static_cast<size_t>(prefix.num_found))));
-  prefix.pages.resize(num_resumable_pages);
-  if (std::ssize(prefix.pages) < prefix.num_found) {
+  const auto found = View<const PageId>(prefix.pages).first(static_cast<size_t>(prefix.num_found));
+  const int num_in_pool = prefix.num_found;
+  int num_resumable = num_restorable(found);
+  if (tiers_) {
+    const View<const PageHash> hashes = page_hashes(request, keys);
+    prefix.lower = tiers_->find(hashes, found, num_resumable, *request.tier_search);
+    if (prefix.lower.num_pages > num_resumable) {
+      num_resumable = std::min(prefix.lower.num_pages, num_in_pool);
+      if (prefix.lower.num_pages > num_in_pool) prefix.miss_position = std::nullopt;
+    }
+    prefix.num_found = std::max(prefix.num_found, prefix.lower.num_found);
+  }
+  const auto num_locked = static_cast<size_t>(num_resumable);
+  prefix.pages.resize(num_locked);
+  if (num_resumable < num_in_pool) {
     prefix.lock = cache_->open(request.cache_salt);
-    cache_->match(prefix.lock, keys.first(num_resumable_pages * static_cast<size_t>(page_size())),
-                  prefix.pages);
+    cache_->match(prefix.lock, keys.first(num_locked * static_cast<size_t>(page_size())), prefix.pages);
   }
   return prefix;
+}
+
+bool RequestMemory::wait_for_prefix(const Request& request, std::chrono::microseconds timeout) const {
+  if (!tiers_ || !request.tier_search || !request.tier_search->waits) return false;
+  tiers_->wait(*request.tier_search, timeout);
+  return true;
+}
+
+View<const PageHash> RequestMemory::page_hashes(Request& request, View<const int32_t> keys) const {
+  if (!request.tier_search) request.tier_search = std::make_shared<TierSearch>();
+  TierSearch& search = *request.tier_search;
+  if (search.salt != request.cache_salt) search = {.salt = request.cache_salt, .hashes = {}, .disk = nullptr};
+  const auto page = static_cast<size_t>(page_size());
+  const size_t num_pages = keys.size() / page;
+  for (size_t i = search.hashes.size(); i < num_pages; ++i)
+    search.hashes.push_back(hash_page(i > 0 ? search.hashes.back() : tiers_->root(request.cache_salt),
+                                      keys.subspan(i * page, page)));
+  return View<const PageHash>(search.hashes).first(num_pages);
+}
+
+void RequestMemory::restore(Request& request, CachedPrefix& prefix) {
+  const int num_pages = prefix.lower.num_pages;
+  const auto num_before = prefix.pages.size();
+  const auto num_new = static_cast<size_t>(num_pages) - num_before;
+  const auto page = static_cast<size_t>(page_size());
+  const auto keys = this->keys(request).first(static_cast<size_t>(num_pages) * page);
+  const int num_to_evict = static_cast<int>(num_new) - slots_.num_free_pages();
+  if (num_to_evict <= num_evictable_pages()) {
+    if (num_to_evict > 0) num_evicted_pages_ += evict(num_to_evict);
+    std::vector<PageId> added(num_new);
+    ensure(slots_.alloc_pages(added), "too few free pages to restore a prefix, although pages were evicted");
+    freed_pages_.clear();
+    cache_->insert(prefix.lock, keys.subspan(num_before * page), added, request.priority, freed_pages_);
+    ensure(freed_pages_.empty(), "a page to restore is in the prefix cache already");
+    prefix.pages.insert(prefix.pages.end(), added.begin(), added.end());
+    tiers_->restore(prefix.lower, page_hashes(request, keys), prefix.pages);
+  }
+  // The pool may have too little storage for some data.
+  const auto num_resumable = static_cast<size_t>(num_restorable(prefix.pages));
+  if (num_resumable == prefix.pages.size()) return;
+  prefix.pages.resize(num_resumable);
+  prefix.lock = cache_->open(request.cache_salt);
+  cache_->match(prefix.lock, keys.first(num_resumable * page), prefix.pages);
 }
 
 int RequestMemory::num_restorable(View<const PageId> prefix) const {
@@ -55,10 +121,21 @@ bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
   const auto row = rows_.allocate();
   if (!row) return false;
   request.row = *row;
+  const auto num_in_pool = static_cast<int>(prefix.pages.size());
+  if (prefix.lower.num_pages > 0) restore(request, prefix);
   prefix_lock(request) = std::move(prefix.lock);
+  // Pages of the prefix are known to the tiers, unless a step has still to compute them.
+  num_named_pages_[static_cast<size_t>(row->value)] = static_cast<int>(prefix.pages.size());
   // A request that was preempted would find its own pages.
   if (request.num_ever_computed == 0) request.cache_miss_position = prefix.miss_position;
+  const bool is_first = request.num_ever_computed == 0;
   begin_after(request, 0, prefix.pages, prefix.num_found);
+  if (request.tier_search) request.tier_search->disk = nullptr;
+  if (!is_first) return true;
+  for (const LowerPrefix::Part& part : prefix.lower.parts)
+    if (part.kind == PageDataKind::kTokens && part.page >= num_in_pool &&
+        part.page < std::ssize(prefix.pages))
+      (part.from_disk ? request.num_disk_cached_tokens : request.num_host_cached_tokens) += page_size();
   return true;
 }
 
@@ -95,7 +172,10 @@ std::optional<int> RequestMemory::miss_position(const PrefixLock& lock, const Re
 void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages, int num_found) {
   for (const auto& group : groups_) group->begin(request.row, first_page, pages, num_found);
   if (pages.empty()) return;
-  if (pending_shared_pages_.contains(pages.back())) rows_reading_pending_.push_back(request.row);
+  // Restored pages may follow pending ones.
+  if (!pending_shared_pages_.empty() &&
+      std::ranges::any_of(pages, [&](PageId page) { return pending_shared_pages_.contains(page); }))
+    rows_reading_pending_.push_back(request.row);
   const int before = request.num_computed;
   request.num_slots = request.num_computed = (first_page + static_cast<int>(pages.size())) * page_size();
   num_held_tokens_ += request.num_computed - before;
@@ -180,6 +260,14 @@ void RequestMemory::checkpoint(Request& request) {
   }
   // Also saves snapshots for pages from share_before_compute(): they are computed now.
   for (const auto& group : groups_) group->snapshot(request.row, request.num_computed);
+  if (!tiers_) return;
+  int& num_named = num_named_pages_[static_cast<size_t>(request.row.value)];
+  const int num_cached = std::min(lock.num_pages(), request.num_computed / page_size());
+  if (num_cached <= num_named) return;
+  const auto computed = static_cast<size_t>(num_cached) * static_cast<size_t>(page_size());
+  const View<const PageHash> hashes = page_hashes(request, this->keys(request).first(computed));
+  tiers_->add(hashes, num_named, page_ids(request, num_named, num_cached));
+  num_named = num_cached;
 }
 
 void RequestMemory::release(Request& request) {
@@ -200,15 +288,22 @@ void RequestMemory::release(Request& request) {
 void RequestMemory::begin_step() {
   pending_shared_pages_.clear();
   rows_reading_pending_.clear();
+  if (tiers_) tiers_->update();
+}
+
+void RequestMemory::drop_unlocked() {
+  if (cache_) evict(cache_->num_evictable_pages(), false);
 }
 
 void RequestMemory::flush() {
-  if (cache_) evict(cache_->num_evictable_pages());
+  drop_unlocked();
+  if (tiers_) tiers_->clear();
 }
 
-int RequestMemory::evict(int num_pages) {
+int RequestMemory::evict(int num_pages, bool demotes) {
   freed_pages_.clear();
   cache_->evict(num_pages, freed_pages_);
+  if (tiers_) tiers_->remove(freed_pages_, demotes);
   free_pages(freed_pages_);
   return static_cast<int>(freed_pages_.size());
 }
@@ -219,6 +314,7 @@ void RequestMemory::free_pages(View<const PageId> pages) {
 
 void RequestMemory::reset() {
   if (cache_) cache_->drop();
+  if (tiers_) tiers_->reset();
   for (PrefixLock& lock : locks_) lock.release();
   for (const auto& group : groups_) group->reset();
   rows_.reset();
@@ -246,6 +342,7 @@ void RequestMemory::check(View<Request* const> requests) const {
     for (const PageId page : cache_->pages()) owned.insert(page);
   }
   const std::unordered_set<PageId> cached = owned;
+  if (tiers_) tiers_->check([&](PageId page) { return cached.contains(page); });
   int64_t num_held = 0;
   for (const Request* request : requests) {
     num_held += request->num_slots;

@@ -2,6 +2,7 @@
 // groups, and locks of shared prefixes.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <unordered_set>
@@ -13,6 +14,7 @@
 #include "attend/kv/cache_group.h"
 #include "attend/kv/prefix_cache.h"
 #include "attend/kv/req_to_token_pool.h"
+#include "attend/kv/tier/cache_tiers.h"
 
 namespace attend {
 
@@ -22,12 +24,19 @@ struct CachedPrefix {
   std::vector<PageId> pages;
   int num_found = 0;                 // number of cached pages, including those that some group cannot restore
   std::optional<int> miss_position;  // see Request::cache_miss_position
+  LowerPrefix lower;                 // continues the prefix in tiers below the pool; admit() restores it
+
+  // The disk is being searched: the request should wait.
+  bool loading() const { return lower.loading; }
 };
 
 // Each page has one owner: the free list, the prefix cache, or one request. A request's row starts with pages
 // of the cache, which the request has locked, and continues with its own pages. Full pages move to the cache
 // at the end of each chunk of a prompt and at the end of the request. Cached pages without a lock count as
 // available: they are evicted when slots run out.
+//
+// Pages that are evicted may stay in tiers below the pool (use_tiers()). A request that continues a prefix
+// there receives pages of the pool, to which the data are copied before the request's first step.
 //
 // Each group of the model's layers does its own accounting of rows and pages (kv/cache_group.h), and each
 // call is forwarded to all groups. A request starts after the longest cached prefix that all groups can
@@ -37,14 +46,23 @@ class RequestMemory {
   // If `caching` is not given, nothing is cached. `max_kv_tokens` limits the sum of all requests' slots;
   // shared slots count once for each request. The first of `groups` allocates from `slots`.
   // `has_next_token_keys`: some K/V depend on the next token (NextTokenKeys).
-  RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, const SlotAllocator& slots,
+  RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
                 std::optional<EvictionPolicy> caching, std::vector<std::unique_ptr<CacheGroup>> groups,
                 bool has_next_token_keys = false);
 
+  // Adds tiers below the pool. Requires a prefix cache. Call before the first request.
+  void use_tiers(std::unique_ptr<CacheTiers> tiers);
+  // Data of the groups' cached pages, for the constructor of CacheTiers.
+  std::vector<PageData*> page_data() const;
+
   // Returns the longest cached prefix, without the request's last token: this token is computed for its
   // logits.
-  CachedPrefix find_prefix(const Request& request);
-  // Allocates a row that starts with the prefix. Returns false and changes nothing if no row is free.
+  CachedPrefix find_prefix(Request& request);
+  // Waits until the tiers below the pool have searched the request's prefix, for `timeout` at most. Returns
+  // false if they do not search it.
+  bool wait_for_prefix(const Request& request, std::chrono::microseconds timeout) const;
+  // Allocates a row that starts with the prefix, after restoring pages of tiers below the pool. Returns false
+  // and changes nothing if no row is free.
   [[nodiscard]] bool admit(Request& request, CachedPrefix prefix);
   // Extends the row, between two chunks, by cached pages that other requests have computed since the last
   // match.
@@ -76,7 +94,9 @@ class RequestMemory {
   // Returns true if a request of this step reads keys that another request computes in the same step.
   bool reads_pending_keys() const { return !rows_reading_pending_.empty(); }
 
-  // Evicts all cached pages that no request has locked.
+  // Evicts all cached pages that no request has locked, without keeping them in tiers below the pool.
+  void drop_unlocked();
+  // Calls drop_unlocked(), and removes all pages of tiers below the pool.
   void flush();
   // Frees every row and page, in any state, including an inconsistent one. The caller resets the requests.
   void reset();
@@ -100,6 +120,8 @@ class RequestMemory {
   int num_available_pages() const;
   int num_cached_pages() const { return cache_ ? cache_->num_pages() : 0; }
   int num_evictable_pages() const { return cache_ ? cache_->num_evictable_pages() : 0; }
+  // Zeros without tiers below the pool.
+  CacheTierStats tier_stats() const { return tiers_ ? tiers_->stats() : CacheTierStats(); }
   // Returns the number of pages that were evicted so far.
   int64_t num_evicted_pages() const { return num_evicted_pages_; }
   int num_free_rows() const { return rows_.num_free(); }
@@ -126,8 +148,14 @@ class RequestMemory {
   void begin_after(Request& request, int first_page, View<const PageId> pages, int num_found);
   // Frees pages that neither a request nor the cache owns.
   void free_pages(View<const PageId> pages);
-  // Evicts at most `num_pages` cached pages without a lock; returns the number of evicted pages.
-  int evict(int num_pages);
+  // Evicts at most `num_pages` cached pages without a lock; returns the number of evicted pages. `demotes`:
+  // tiers below the pool may keep them.
+  int evict(int num_pages, bool demotes = true);
+  // Returns the hashes of the first pages of these keys of the request.
+  View<const PageHash> page_hashes(Request& request, View<const int32_t> keys) const;
+  // Adds pages of the pool to the prefix cache and restores the parts of prefix.lower. Afterwards the prefix
+  // is the longest one that all groups can restore.
+  void restore(Request& request, CachedPrefix& prefix);
   // Full pages that the request owns, and their keys.
   struct PrivatePages {
     View<const int32_t> keys;
@@ -140,13 +168,15 @@ class RequestMemory {
 
   int64_t max_kv_tokens_;
   ReqToTokenPool& rows_;
-  const SlotAllocator& slots_;
+  SlotAllocator& slots_;
   std::optional<PrefixCache> cache_;
   mutable std::optional<NextTokenKeys> next_token_keys_;
   std::vector<std::unique_ptr<CacheGroup>> groups_;
+  std::unique_ptr<CacheTiers> tiers_;  // null: evicted pages are lost
   int chunk_grid_ = 1;
-  std::vector<PrefixLock> locks_;  // by row
-  int num_private_pages_ = 0;      // of all requests, without the cache's
+  std::vector<PrefixLock> locks_;     // by row
+  std::vector<int> num_named_pages_;  // by row: first pages that the tiers know, or should not
+  int num_private_pages_ = 0;         // of all requests, without the cache's
   int64_t num_held_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;
   int64_t num_evicted_pages_ = 0;

@@ -132,14 +132,16 @@ void Scheduler::wait_for_masks() {
   }
 }
 
-bool Scheduler::wait_for_mask(std::chrono::microseconds timeout) const {
+bool Scheduler::wait(std::chrono::microseconds timeout) const {
   const auto is_late = [](const auto& request) { return request->waits_for_mask; };
   if (const auto found = std::ranges::find_if(running_, is_late); found != running_.end()) {
     (*found)->mask->wait_for(timeout);
     return true;
   }
-  if (waiting_.empty() || !waiting_.next()->waits_for_mask) return false;
-  waiting_.next()->mask->wait_for(timeout);
+  if (waiting_.empty()) return false;
+  const Request& next = *waiting_.next();
+  if (!next.waits_for_mask) return memory_.wait_for_prefix(next, timeout);
+  next.mask->wait_for(timeout);
   return true;
 }
 
@@ -208,7 +210,7 @@ void Scheduler::advance() {
   }
 }
 
-void Scheduler::fail_step() { memory_.flush(); }
+void Scheduler::fail_step() { memory_.drop_unlocked(); }
 
 void Scheduler::recover(std::string_view reason) {
   ++num_recoveries_;
@@ -353,6 +355,7 @@ bool Scheduler::admit(Request& request, AdmissionBudget& slots, AdmissionBudget&
   // The prefix is locked before the budgets are compared: unlocked pages count as available.
   const int num_available = memory_.num_available_pages();
   CachedPrefix prefix = memory_.find_prefix(request);
+  if (prefix.loading()) return false;
   slots.reserve(1.0 * (num_available - memory_.num_available_pages()) * memory_.page_size());
   const int num_new = request.num_tokens() - prefix.lock.num_pages() * memory_.page_size();
   const int answer = num_planned(request);

@@ -104,9 +104,9 @@ class Scheduler {
   // Removes and returns a waiting or running request; null if there is none with this id.
   std::unique_ptr<Request> abort(RequestId id);
 
-  // After a step without requests: waits, for `timeout` at most, for a mask without which nothing can be
-  // scheduled. Returns false if there is none.
-  bool wait_for_mask(std::chrono::microseconds timeout) const;
+  // After a step without requests: waits, for `timeout` at most, for a mask, or for pages from the disk,
+  // without which nothing can be scheduled. Returns false if there is nothing to wait for.
+  bool wait(std::chrono::microseconds timeout) const;
 
   int num_waiting() const { return waiting_.size(); }
   int num_running() const { return static_cast<int>(running_.size()); }

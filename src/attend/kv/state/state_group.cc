@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <list>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "attend/base/error.h"
@@ -10,7 +11,7 @@
 namespace attend {
 namespace {
 
-class StateGroup final : public CacheGroup {
+class StateGroup final : public CacheGroup, public PageData {
  public:
   StateGroup(const ReqToTokenPool& rows, StateSlots& slots, const StateGroupOptions& options)
       : rows_(rows), slots_(slots), options_(options), row_states_(static_cast<size_t>(rows.num_rows())) {
@@ -21,14 +22,14 @@ class StateGroup final : public CacheGroup {
   }
 
   int match(View<const PageId> prefix) const override {
-    for (auto end = static_cast<int>(prefix.size()); end > 0; --end) {
-      const auto found = snapshots_.find(prefix[static_cast<size_t>(end) - 1]);
-      if (found == snapshots_.end()) continue;
-      ensure(found->second.position == end * options_.page_size, "the snapshot of page ", found->first,
-             " is of position ", found->second.position, ", its page ends at ", end * options_.page_size);
-      return end;
-    }
-    return 0;
+    const int end = longest_resumable(*this, static_cast<int>(prefix.size()), [&](int page) {
+      return snapshots_.contains(prefix[static_cast<size_t>(page)]);
+    });
+    if (end == 0) return 0;
+    const auto found = snapshots_.find(prefix[static_cast<size_t>(end) - 1]);
+    ensure(found->second.position == end * options_.page_size, "the snapshot of page ", found->first,
+           " is of position ", found->second.position, ", its page ends at ", end * options_.page_size);
+    return end;
   }
 
   // A row in use has a state, which cannot skip tokens.
@@ -86,10 +87,8 @@ class StateGroup final : public CacheGroup {
       slots_.drop_save(row, save.position);
       const TokenSlot last = rows_.row(row)[static_cast<size_t>(save.position) - 1];
       const PageId page(last.value / options_.page_size);
-      const auto [added, is_new] =
-          snapshots_.try_emplace(page, Snapshot{.slot = save.slot, .position = save.position});
-      if (is_new)
-        added->second.age = by_age_.insert(by_age_.end(), page);
+      if (!snapshots_.contains(page))
+        add(page, {.slot = save.slot, .position = save.position});
       else
         slots_.free(save.slot);
       return true;
@@ -123,6 +122,22 @@ class StateGroup final : public CacheGroup {
     snapshots_.clear();
     by_age_.clear();
   }
+
+  PageData* page_data() override { return this; }
+  PageDataKind kind() const override { return PageDataKind::kState; }
+  int first_needed(int num_pages) const override { return std::max(0, num_pages - 1); }
+  std::optional<int> find(PageId page) const override {
+    const auto found = snapshots_.find(page);
+    if (found == snapshots_.end()) return std::nullopt;
+    return found->second.slot;
+  }
+  std::optional<int> restore(PageId page, int position) override {
+    const int slot = take_slot();
+    if (slot == 0) return std::nullopt;
+    add(page, {.slot = slot, .position = position});
+    return slot;
+  }
+  void set_before_drop(BeforeDrop before_drop) override { before_drop_ = std::move(before_drop); }
 
   void check(View<const CachedRow> rows) const override {
     size_t num_in_use = 0, num_saves = 0;
@@ -180,6 +195,10 @@ class StateGroup final : public CacheGroup {
     slots_.free(save.slot);
   }
 
+  void add(PageId page, const Snapshot& snapshot) {
+    snapshots_.emplace(page, snapshot).first->second.age = by_age_.insert(by_age_.end(), page);
+  }
+
   void erase(Snapshots::iterator snapshot) {
     by_age_.erase(snapshot->second.age);
     snapshots_.erase(snapshot);
@@ -193,6 +212,7 @@ class StateGroup final : public CacheGroup {
     if (oldest == by_age_.end()) return 0;
     const auto snapshot = snapshots_.find(*oldest);
     const int slot = snapshot->second.slot;
+    if (before_drop_) before_drop_(snapshot->first, slot);
     erase(snapshot);
     return slot;
   }
@@ -231,6 +251,7 @@ class StateGroup final : public CacheGroup {
   StateGroupOptions options_;
   std::vector<RowState> row_states_;
   Snapshots snapshots_;       // by the page that ends at the position
+  BeforeDrop before_drop_;    // may be empty
   std::list<PageId> by_age_;  // pages of the snapshots, least recently used first
 };
 

@@ -1,8 +1,27 @@
 #include "attend/kv/storage/cache_storage.h"
 
+#include <cstddef>
+
 #include "attend/base/error.h"
 
 namespace attend {
+
+namespace {
+
+int count_layers(std::span<const CacheSpec> caches) {
+  size_t count = 0;
+  for (const CacheSpec& cache : caches) count += cache.layers.size();
+  return static_cast<int>(count);
+}
+
+// V of latent rows is a part of K.
+bool is_part_of(const TensorView& v, const TensorView& k) {
+  const auto* const first = static_cast<const std::byte*>(k.data);
+  const auto* const other = static_cast<const std::byte*>(v.data);
+  return other >= first && other < first + k.strides[0] * static_cast<int64_t>(size_of(k.dtype));
+}
+
+}  // namespace
 
 std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config) {
   const int num_window_pages = config.num_window_pages();
@@ -11,7 +30,7 @@ std::unique_ptr<SwaSlots> make_window_slots(const CacheStorageConfig& config) {
 }
 
 CacheStorage::CacheStorage(const CacheStorageConfig& config, const CacheTables& tables)
-    : rows_(tables.rows, config.device) {
+    : num_kv_layers_(count_layers(config.caches)), rows_(tables.rows, config.device) {
   ensure((tables.window_slots != nullptr) == (config.num_window_pages() > 0),
          "window slots without a window half, or a window half without window slots");
   if (tables.window_slots != nullptr)
@@ -39,6 +58,22 @@ StepStates CacheStorage::states() const {
     states.verified_tokens = verified_tokens_->entries();
   }
   return states;
+}
+
+CacheBytes CacheStorage::page_bytes() const {
+  CacheBytes bytes;
+  for (int i = 0; i < num_kv_layers_; ++i) {
+    const LayerKv layer = pool_->layer(i);
+    PageBytes& of_half =
+        bytes[static_cast<size_t>(layer.slot_map != nullptr ? PageDataKind::kWindow : PageDataKind::kTokens)];
+    of_half.add(layer.k);
+    if (!is_part_of(layer.v, layer.k)) of_half.add(layer.v);
+  }
+  if (!states_) return bytes;
+  for (int i = 0; i < states_->num_layers(); ++i)
+    for (const TensorView& state : {states_->layer(i).recurrent, states_->layer(i).conv})
+      if (!state.empty()) bytes[static_cast<size_t>(PageDataKind::kState)].add(state);
+  return bytes;
 }
 
 void CacheStorage::upload_changes(Stream& stream) {

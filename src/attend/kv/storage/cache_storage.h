@@ -12,6 +12,7 @@
 #include "attend/kv/storage/cache_storage_config.h"
 #include "attend/kv/storage/device_rows.h"
 #include "attend/kv/storage/device_slot_map.h"
+#include "attend/kv/tier/page_bytes.h"
 #include "attend/kv/window/swa_slots.h"
 
 namespace attend {
@@ -52,6 +53,9 @@ class CacheStorage {
   // Columns that the cache groups add to step arrays.
   std::span<StepColumn* const> columns() const { return columns_; }
 
+  // Addresses of the data of cached pages. CPUs only.
+  CacheBytes page_bytes() const;
+
   // Queues copies of the host's changes since the last step, except the slots of the step's new tokens. Call
   // it before each step and outside of graphs: the copies differ in each step, and most steps have none.
   void upload_changes(Stream& stream);
@@ -60,6 +64,7 @@ class CacheStorage {
   void write_new_slots(kernels::NewSlots slots, Stream& stream) const;
 
  private:
+  int num_kv_layers_ = 0;
   DeviceRows rows_;
   std::optional<DeviceSlotMap> slot_map_;  // pools of two halves
   std::unique_ptr<KvPool> pool_;

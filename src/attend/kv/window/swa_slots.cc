@@ -64,6 +64,17 @@ bool SwaSlots::map(View<const TokenSlot> slots) {
   return true;
 }
 
+bool SwaSlots::restore(PageId page) {
+  const PageId pages[] = {page};
+  check_page_ids(pages);
+  ensure(!is_mapped(page), "SwaSlots: page ", page, " has a window page");
+  if (num_available_pages() == 0) return false;
+  set_window_page(page, allocate_window_page());
+  add_unused(page);
+  moved_pages_.add(page);
+  return true;
+}
+
 void SwaSlots::hold(View<const PageId> pages) {
   check_page_ids(pages);
   for (const PageId page : pages) ensure(is_mapped(page), "SwaSlots: page ", page, " has no window page");
@@ -173,6 +184,7 @@ void SwaSlots::set_window_page(PageId page, int32_t window_page) {
 int32_t SwaSlots::allocate_window_page() {
   if (free_pages_.empty()) {
     const PageId oldest(unused_[0].after);
+    if (before_reuse_) before_reuse_(oldest, window_page(oldest));
     unlink(oldest);
     give_back(oldest);
   }

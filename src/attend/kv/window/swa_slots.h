@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <utility>
 #include <vector>
 
 #include "attend/base/ids.h"
@@ -31,6 +33,9 @@ class SwaSlots {
   // Allocates a window page, with one reference, for each page that contains one of the slots and has none.
   // Returns false and changes nothing if too few window pages are free or unused.
   [[nodiscard]] bool map(View<const TokenSlot> slots);
+  // Allocates an unused window page for a page that has none, into which its content is copied. Returns false
+  // if no window page is free or unused.
+  [[nodiscard]] bool restore(PageId page);
   // Adds a reference to the window pages of these pages.
   void hold(View<const PageId> pages);
   // Removes a reference.
@@ -44,6 +49,12 @@ class SwaSlots {
   void reset();
 
   bool is_mapped(PageId page) const { return first_slot(page) != 0; }
+  // Returns the window page; 0: the page has none.
+  int window_page(PageId page) const { return first_slot(page) / page_size_; }
+  // Sets a function that is called before an unused window page is reused, which was that of `page`.
+  void set_before_reuse(std::function<void(PageId page, int window_page)> before_reuse) {
+    before_reuse_ = std::move(before_reuse);
+  }
   // Returns the slot in the window half; slot 0 (padding page) if the page has no window page.
   SwaSlot translate(TokenSlot slot) const;
   // Translates the slots of a step; -1 stays -1. `translated`: [slots.size()].
@@ -51,8 +62,9 @@ class SwaSlots {
 
   // Cursor of a copy of the map that is up to date.
   int64_t moved_cursor() const { return moved_pages_.end(); }
-  // Calls `copy(first_slot, end_slot)` for each page that got a window page from replace() after this cursor,
-  // and moves the cursor. If the pages are too many to be stored, calls it once for the whole map.
+  // Calls `copy(first_slot, end_slot)` for each page that got a window page from replace() or restore() after
+  // this cursor, and moves the cursor. If the pages are too many to be stored, calls it once for the whole
+  // map.
   template <class Copy>
   void follow_moved(int64_t& cursor, const Copy& copy) const {
     const auto copy_page = [&](PageId page) {
@@ -99,7 +111,8 @@ class SwaSlots {
   std::vector<int32_t> ref_counts_;  // by page
   std::vector<Links> unused_;        // by page; least recently used first
   int num_unused_ = 0;
-  ChangeLog<PageId> moved_pages_;  // pages that got a window page from replace()
+  std::function<void(PageId, int)> before_reuse_;  // may be empty
+  ChangeLog<PageId> moved_pages_;                  // pages that got a window page from replace() or restore()
 };
 
 }  // namespace attend

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/base/math.h"
@@ -7,7 +8,7 @@
 namespace attend {
 namespace {
 
-class WindowGroup final : public CacheGroup {
+class WindowGroup final : public CacheGroup, public PageData {
  public:
   WindowGroup(const ReqToTokenPool& rows, SwaSlots& slots, int window_left)
       : rows_(rows),
@@ -19,12 +20,8 @@ class WindowGroup final : public CacheGroup {
 
   // Requires a window page for each page in the window of the query after the prefix.
   int match(View<const PageId> prefix) const override {
-    int usable = 0, first_mapped = 0;  // first_mapped: start of the current run of mapped pages
-    for (int end = 1; end <= static_cast<int>(prefix.size()); ++end) {
-      if (!slots_.is_mapped(prefix[static_cast<size_t>(end) - 1])) first_mapped = end;
-      if (first_mapped <= first_page_in_window(end * slots_.page_size())) usable = end;
-    }
-    return usable;
+    return longest_resumable(*this, static_cast<int>(prefix.size()),
+                             [&](int page) { return slots_.is_mapped(prefix[static_cast<size_t>(page)]); });
   }
 
   // A longer prefix would change the row's window.
@@ -33,7 +30,7 @@ class WindowGroup final : public CacheGroup {
 
   void begin(RequestRow row, int, View<const PageId> pages, int) override {
     const auto num_pages = static_cast<int>(pages.size());
-    const int first = std::min(num_pages, first_page_in_window(num_pages * slots_.page_size()));
+    const int first = first_needed(num_pages);
     slots_.hold(pages.subspan(static_cast<size_t>(first)));
     first_held(row) = first;
   }
@@ -76,6 +73,22 @@ class WindowGroup final : public CacheGroup {
     slots_.reset();
     std::ranges::fill(first_referenced_, 0);
   }
+
+  PageData* page_data() override { return this; }
+  PageDataKind kind() const override { return PageDataKind::kWindow; }
+  int first_needed(int num_pages) const override {
+    return std::min(num_pages, first_page_in_window(num_pages * slots_.page_size()));
+  }
+  std::optional<int> find(PageId page) const override {
+    if (!slots_.is_mapped(page)) return std::nullopt;
+    return slots_.window_page(page);
+  }
+  // The window page is unused, like that of a cached page that has left all windows.
+  std::optional<int> restore(PageId page, int) override {
+    if (!slots_.restore(page)) return std::nullopt;
+    return slots_.window_page(page);
+  }
+  void set_before_drop(BeforeDrop before_drop) override { slots_.set_before_reuse(std::move(before_drop)); }
 
   void check(View<const CachedRow> rows) const override {
     slots_.check_conservation();

@@ -473,6 +473,8 @@ void Api::server_info(const HttpRequest& request, const std::shared_ptr<Exchange
                       {"schedule_policy", to_string(info.schedule_policy)},
                       {"disable_overlap_schedule", !info.overlap_schedule},
                       {"disable_radix_cache", !info.prefix_cache.has_value()},
+                      {"enable_hierarchical_cache", info.num_host_cache_tokens > 0},
+                      {"hicache_host_tokens", info.num_host_cache_tokens},
                       {"enable_deterministic_inference", info.deterministic},
                       {"speculative_algorithm", speculative_algorithm(info.speculation)},
                       {"speculative_draft_model_path", draft_model_path(info.speculation)},

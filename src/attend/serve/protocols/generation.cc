@@ -36,6 +36,8 @@ void copy_into(OutputCopy& copy, const RequestOutput& output) {
   copy.error_code = output.error_code;
   copy.num_prompt_tokens = output.request.num_prompt;
   copy.num_cached_tokens = output.request.num_cached_tokens;
+  copy.num_host_cached_tokens = output.request.num_host_cached_tokens;
+  copy.num_disk_cached_tokens = output.request.num_disk_cached_tokens;
   copy.drafts = output.request.draft.counts;
   assign(copy.logprobs, output.logprobs.logprobs);
   assign(copy.tops, output.logprobs.tops);
@@ -390,6 +392,8 @@ void Generation::on_output(const OutputCopy& output) {
   Choice& choice = choices_[index];
   choice.num_prompt_tokens = output.num_prompt_tokens;
   choice.num_cached_tokens = output.num_cached_tokens;
+  choice.num_host_cached_tokens = output.num_host_cached_tokens;
+  choice.num_disk_cached_tokens = output.num_disk_cached_tokens;
   if (output.cache_miss_position) {
     const auto text = [&](const std::vector<int32_t>& ids) {
       return engine_.tokenizer() ? engine_.tokenizer()->decode(ids, /*skip_special_tokens=*/false) : "";

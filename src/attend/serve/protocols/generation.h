@@ -31,7 +31,7 @@ struct OutputCopy {
   std::string matched_stop, message;
   ErrorCode error_code = ErrorCode::kInternal;
   int num_prompt_tokens = 0;
-  int num_cached_tokens = 0;
+  int num_cached_tokens = 0, num_host_cached_tokens = 0, num_disk_cached_tokens = 0;
   std::optional<int> cache_miss_position;                // in the first output
   std::vector<int32_t> ids_before_miss, ids_after_miss;  // valid if there is a position
   DraftCounts drafts;

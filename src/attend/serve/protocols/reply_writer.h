@@ -42,6 +42,7 @@ struct Choice {
   size_t num_text_bytes_sent = 0, num_ids_sent = 0;
   int num_prompt_tokens = 0;
   int num_cached_tokens = 0;
+  int num_host_cached_tokens = 0, num_disk_cached_tokens = 0;  // parts of num_cached_tokens
   std::optional<CacheMiss> cache_miss;
   int num_reasoning_tokens = 0;  // of the reasoning that `answer` contains
   int num_unread_tokens = 0;     // since the last part of `answer`

@@ -29,6 +29,10 @@ double finished(const Sample& sample, FinishReason reason) {
   return static_cast<double>(sample.engine.num_finished[static_cast<size_t>(reason)]);
 }
 
+double tier_tokens(const Sample& sample, int64_t num_pages) {
+  return static_cast<double>(num_pages * sample.engine.page_size);
+}
+
 constexpr Number kNumbers[] = {
     {"num_running_reqs", "num_requests_running", kGauge, "Running requests.",
      [](const Sample& s) { return double(s.engine.num_running); }},
@@ -62,6 +66,36 @@ constexpr Number kNumbers[] = {
      [](const Sample& s) { return double(s.engine.num_generated_tokens); }},
     {"cached_tokens_total", "prefix_cache_hits_total", kCounter, "Prompt tokens found in the prefix cache.",
      [](const Sample& s) { return double(s.engine.num_cached_prompt_tokens); }},
+    {"host_cached_tokens_total", nullptr, kCounter, "Part of cached_tokens_total copied from host memory.",
+     [](const Sample& s) { return double(s.engine.num_host_cached_prompt_tokens); }},
+    {"disk_cached_tokens_total", nullptr, kCounter, "Part of cached_tokens_total copied from the disk.",
+     [](const Sample& s) { return double(s.engine.num_disk_cached_prompt_tokens); }},
+    {"hicache_host_total_tokens", nullptr, kGauge, "Capacity of the host tier in tokens; 0 without one.",
+     [](const Sample& s) { return tier_tokens(s, s.engine.tiers.num_host_pages); }},
+    {"hicache_host_used_tokens", nullptr, kGauge, "Tokens in the host tier, including pinned ones.",
+     [](const Sample& s) {
+       return tier_tokens(s, s.engine.tiers.num_host_pages - s.engine.tiers.num_host_free_pages);
+     }},
+    {"hicache_host_pinned_tokens", nullptr, kGauge, "Tokens in the host tier being written to the disk.",
+     [](const Sample& s) { return tier_tokens(s, s.engine.tiers.num_host_pinned_pages); }},
+    {"hicache_demoted_tokens_total", nullptr, kCounter, "Tokens copied from the pool to the host tier.",
+     [](const Sample& s) { return tier_tokens(s, s.engine.tiers.num_demoted_pages); }},
+    {"hicache_host_hit_tokens_total", nullptr, kCounter, "Tokens copied from the host tier to the pool.",
+     [](const Sample& s) { return tier_tokens(s, s.engine.tiers.num_host_hit_pages); }},
+    {"hicache_disk_hit_tokens_total", nullptr, kCounter, "Tokens copied from the disk to the pool.",
+     [](const Sample& s) { return tier_tokens(s, s.engine.tiers.num_disk_hit_pages); }},
+    {"hicache_dropped_tokens_total", nullptr, kCounter,
+     "Tokens not kept because the whole host tier was being written to the disk.",
+     [](const Sample& s) { return tier_tokens(s, s.engine.tiers.num_dropped_pages); }},
+    {"hicache_disk_bytes", nullptr, kGauge, "Bytes of the files of the disk tier.",
+     [](const Sample& s) { return double(s.engine.tiers.num_disk_bytes); }},
+    {"hicache_disk_max_bytes", nullptr, kGauge, "Limit of the bytes of the disk tier; 0 without one.",
+     [](const Sample& s) { return double(s.engine.tiers.max_disk_bytes); }},
+    {"hicache_disk_failures_total", nullptr, kCounter, "Failed reads and writes of the disk tier.",
+     [](const Sample& s) { return double(s.engine.tiers.num_disk_failures); }},
+    {"hicache_rejected_files_total", nullptr, kCounter,
+     "Files of the disk tier that are damaged, or of another format or model.",
+     [](const Sample& s) { return double(s.engine.tiers.num_rejected_files); }},
     {nullptr, "prefix_cache_queries_total", kCounter, "Tokens looked up in the prefix cache.",
      [](const Sample& s) { return double(s.engine.num_prompt_tokens); }},
     {"num_requests_total", nullptr, kCounter, "Requests submitted to the engine.",

@@ -140,6 +140,13 @@ class GenerateReplies final : public ReplyWriter {
     json.key("prompt_tokens").integer(choice.num_prompt_tokens);
     json.key("completion_tokens").integer(std::ssize(choice.token_ids));
     json.key("cached_tokens").integer(choice.num_cached_tokens);
+    if (choice.num_host_cached_tokens + choice.num_disk_cached_tokens > 0) {
+      const int num_below = choice.num_host_cached_tokens + choice.num_disk_cached_tokens;
+      json.key("cached_tokens_details").begin_object();
+      json.key("device").integer(choice.num_cached_tokens - num_below);
+      json.key("host").integer(choice.num_host_cached_tokens);
+      json.key("storage").integer(choice.num_disk_cached_tokens).end_object();
+    }
     add_cache_miss(choice, json);
     json.key("e2e_latency").number(choice.seconds);
     add_draft_counts(choice.drafts, json);
