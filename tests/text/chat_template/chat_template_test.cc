@@ -221,6 +221,54 @@ TEST(ChatTemplate, PassesToolCallArgumentsAsAnObject) {
             "{\"b\": 1, \"a\": 2}");
 }
 
+// Arguments that a model wrote and a server returned are accepted again.
+TEST(ChatTemplate, PassesUnusualArgumentsAsAnObject) {
+  const auto arguments = [](const std::string& json) {
+    return text_of(
+        read_template("{% for k, v in messages[0].tool_calls[0].function.arguments.items() %}{{ k }}: "
+                      "{{ v | tojson }};{% endfor %}"),
+        R"({"messages": [{"role": "assistant", "content": null, "tool_calls": [{"function":
+                      {"name": "f", "arguments": ")" +
+            json + R"("}}]}]})");
+  };
+  EXPECT_EQ(arguments(R"({\"a\": 1, \"b\": {\"c\": 1, \"c\": 2}, \"a\": [3]})"), R"(a: [3];b: {"c": 2};)");
+  const std::string open(150, '['), close(150, ']');
+  EXPECT_EQ(arguments(R"({\"a\": )" + open + close + "}"), "a: " + open + close + ";");
+}
+
+// Templates of Mistral require that users and assistants alternate, except for calls and results.
+TEST(ChatTemplate, JoinsATextAfterAResultThatTheTemplateRejects) {
+  const std::string variables = R"({"messages": [{"role": "user", "content": "a"},
+      {"role": "assistant", "content": "", "tool_calls": [{"id": "123456789", "function": {"name": "f", "arguments": "{}"}}]},
+      {"role": "tool", "tool_call_id": "123456789", "content": "b"},
+      {"role": "user", "content": [{"type": "text", "text": "c"}, {"type": "text", "text": "d"}]}]})";
+  const std::string body =
+      "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% for c in m.tool_calls or [] %}{{ "
+      "c.function.arguments | tojson }}{% endfor %}{% endfor %}";
+  const std::string alternate =
+      "{% set ns = namespace(i=0) %}{% for m in messages %}{% if m.role == 'user' or (m.role == 'assistant' "
+      "and not "
+      "m.tool_calls) %}{% if (m.role == 'user') != (ns.i % 2 == 0) %}{{ raise_exception('must alternate') "
+      "}}{% endif "
+      "%}{% set ns.i = ns.i + 1 %}{% endif %}{% endfor %}";
+  EXPECT_EQ(text_of(read_template(alternate + body), variables), "<user>a<assistant>{}<tool>b\n\nc\nd");
+  EXPECT_EQ(text_of(read_template(body), variables), "<user>a<assistant>{}<tool>b<user>c\nd");
+}
+
+TEST(ChatTemplate, ReportsWhetherItAcceptsTwoCallsInAMessage) {
+  const std::string calls =
+      "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments | "
+      "tojson }}"
+      "{% endfor %}";
+  EXPECT_TRUE(read_template(calls + "{% endfor %}").accepts_parallel_calls());
+  EXPECT_FALSE(
+      read_template(calls +
+                    "{% if m.tool_calls and m.tool_calls | length != 1 %}{{ raise_exception('only one') }}"
+                    "{% endif %}{% endfor %}")
+          .accepts_parallel_calls());
+  EXPECT_TRUE(read_template("{{ messages[0].content }}").accepts_parallel_calls());
+}
+
 TEST(ChatTemplate, PassesEmptyArgumentsAsAnEmptyObject) {
   const ChatTemplate json = read_template("{{ messages[0].tool_calls[0].function.arguments | tojson }}");
   for (const char* arguments : {R"("")", R"(" \n\t")", R"("null")", R"(" null ")", "null", R"("{}")"})
@@ -269,6 +317,8 @@ TEST(ChatTemplate, PassesCallsInTheFormTheTemplateExpects) {
     EXPECT_EQ(render(needs_text, content + text), "." + shown) << content;
   }
   EXPECT_EQ(render(needs_text, R"("content": "A", )" + text), "A." + shown);
+  // Granite 3.3 omits calls, but its contents are texts.
+  EXPECT_EQ(render("{{ m.content + '.' }}", R"("content": null, )" + text), ".");
   EXPECT_EQ(render(needs_null, R"("content": "A", )" + text), "A" + shown);
   EXPECT_EQ(render(needs_null, R"("content": " \n", )" + text), shown);
   EXPECT_EQ(render("{{ m.content is none }}" + encoded, R"("content": "", )" + text), "False" + shown);

@@ -97,12 +97,17 @@ struct ChatTemplate::Impl {
     return forms;
   }
 
-  // Returns the text of a conversation with a call, or "" if the template rejects it or omits the call.
-  std::string rendered_call(const Named& named, const Value& arguments, const Value& content) const {
+  // Returns the text of a conversation with calls and their results; no value if the template rejects it.
+  // `follow_up`: text of the user after the results; "": none.
+  std::optional<std::string> render_calls(const Named& named, const CallForms& forms, const Value& content,
+                                          size_t num_calls = 1, std::string_view follow_up = {}) const {
     const auto dict = [](std::vector<std::pair<Value, Value>> items) {
       return Value::dict(std::move(items));
     };
-    const Value name = Text("attend_calls"), id = Text("attendcal");
+    const auto message = [&](const char* role, const Value& text) {
+      return dict({{Text("role"), Text(role)}, {Text("content"), text}});
+    };
+    const Value name = Text("attend_calls");
     const Value parameter = dict({{Text("type"), Text("string")}, {Text("description"), Text("Text.")}});
     const Value schema = dict({{Text("type"), Text("object")},
                                {Text("properties"), dict({{Text(kCallKey), parameter}})},
@@ -111,30 +116,38 @@ struct ChatTemplate::Impl {
         {{Text("type"), Text("function")},
          {Text("function"),
           dict({{Text("name"), name}, {Text("description"), Text("Text.")}, {Text("parameters"), schema}})}});
-    const Value call =
-        dict({{Text("id"), id},
-              {Text("type"), Text("function")},
-              {Text("function"), dict({{Text("name"), name}, {Text("arguments"), arguments}})}});
-    const Value messages = Value::list({
-        dict({{Text("role"), Text("user")}, {Text("content"), Text("attend asks this")}}),
-        dict({{Text("role"), Text("assistant")},
-              {Text("content"), content},
-              {Text("tool_calls"), Value::list({call})}}),
-        dict({{Text("role"), Text("tool")},
-              {Text("tool_call_id"), id},
-              {Text("name"), name},
-              {Text("content"), Text("attend answers this")}}),
-    });
-    chat_template::prepare_messages(messages, named.forms, {.text_arguments = arguments.text() != nullptr},
-                                    "");
-    const Value variables = dict({{Text("messages"), messages}, {Text("tools"), Value::list({tool})}});
+    std::vector<Value> calls, results;
+    for (const std::string_view id : {"attendcal", "attendtwo"}) {
+      if (calls.size() == num_calls) break;
+      const Value arguments = dict({{Text(kCallKey), Text(kCallValue)}});
+      calls.push_back(
+          dict({{Text("id"), Text(id)},
+                {Text("type"), Text("function")},
+                {Text("function"), dict({{Text("name"), name}, {Text("arguments"), arguments}})}}));
+      results.push_back(dict({{Text("role"), Text("tool")},
+                              {Text("tool_call_id"), Text(id)},
+                              {Text("name"), name},
+                              {Text("content"), Text("attend answers this")}}));
+    }
+    const Value called = dict({{Text("role"), Text("assistant")},
+                               {Text("content"), content},
+                               {Text("tool_calls"), Value::list(std::move(calls))}});
+    std::vector<Value> all = {message("user", Text("attend asks this")), called};
+    all.insert(all.end(), results.begin(), results.end());
+    if (!follow_up.empty()) all.push_back(message("user", Text(follow_up)));
+    const Value messages = Value::list(std::move(all));
     int line = 0;
     try {
-      std::string shown = run(named, variables, false, 0, line).bytes();
-      return shown.find(kCallValue) != shown.npos ? shown : "";
+      chat_template::prepare_messages(messages, named.forms, forms, "");
+      const Value variables = dict({{Text("messages"), messages}, {Text("tools"), Value::list({tool})}});
+      return run(named, variables, false, 0, line).bytes();
     } catch (const TemplateError&) {
-      return "";
+      return std::nullopt;
     }
+  }
+
+  static bool shows_call(const std::optional<std::string>& shown) {
+    return shown && shown->find(kCallValue) != shown->npos;
   }
 
   // Objects are preferred, unless the template prints them in Python's notation and text as JSON.
@@ -142,20 +155,38 @@ struct ChatTemplate::Impl {
     const Value object = Value::dict({{Text(kCallKey), Text(kCallValue)}});
     const std::string json = chat_template::to_json(object, {}).bytes();
     const auto try_forms = [&](bool text_arguments, CallForms& forms) {
-      const Value arguments = text_arguments ? Value(Text(json)) : object;
-      const std::string with_text = rendered_call(named, arguments, Text()),
-                        with_null = rendered_call(named, arguments, Value::none());
-      const std::string& shown = with_text.empty() ? with_null : with_text;
-      if (shown.empty()) return false;
       forms.text_arguments = text_arguments;
-      if (with_text.empty()) forms.empty = CallForms::Empty::kNull;
-      if (with_null.empty()) forms.empty = CallForms::Empty::kText;
+      const auto with_text = render_calls(named, forms, Text()),
+                 with_null = render_calls(named, forms, Value::none());
+      if (!shows_call(with_text) && !shows_call(with_null)) {
+        // The template omits calls, and may fail for one of the contents.
+        forms = {};
+        if (with_text && !with_null) forms.empty = CallForms::Empty::kText;
+        if (!with_text && with_null) forms.empty = CallForms::Empty::kNull;
+        return false;
+      }
+      if (!shows_call(with_text)) forms.empty = CallForms::Empty::kNull;
+      if (!shows_call(with_null)) forms.empty = CallForms::Empty::kText;
+      const std::string& shown = shows_call(with_text) ? *with_text : *with_null;
       return text_arguments ? shown.find(json) != shown.npos
                             : shown.find("'" + std::string(kCallKey) + "'") == shown.npos;
     };
     CallForms objects, texts;
-    if (try_forms(false, objects) || !try_forms(true, texts)) return objects;
-    return texts;
+    CallForms forms = try_forms(false, objects) || !try_forms(true, texts) ? objects : texts;
+    probe_rejected(named, forms);
+    return forms;
+  }
+
+  // Finds out which conversations the template rejects although it accepts a call and its result.
+  void probe_rejected(const Named& named, CallForms& forms) const {
+    if (!render_calls(named, forms, Text())) return;
+    forms.single = !render_calls(named, forms, Text(), 2);
+    constexpr std::string_view kFollowUp = "attend follows up";
+    if (render_calls(named, forms, Text(), 1, kFollowUp)) return;
+    CallForms joined = forms;
+    joined.joins_user_text = true;
+    const auto shown = render_calls(named, joined, Text(), 1, kFollowUp);
+    forms.joins_user_text = shown && shown->find(kFollowUp) != shown->npos;
   }
 
   // Returns true if the template renders reasoning as a part of an assistant's content.
@@ -212,6 +243,8 @@ std::optional<ChatTemplate> ChatTemplate::find(const Checkpoint& checkpoint,
 }
 
 const std::string& ChatTemplate::source() const { return impl_->source; }
+
+bool ChatTemplate::accepts_parallel_calls() const { return !impl_->choose(/*with_tools=*/true).calls.single; }
 
 std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables, bool add_generation_prompt,
                                                      std::time_t now) const {

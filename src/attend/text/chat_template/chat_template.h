@@ -37,6 +37,9 @@ class ChatTemplate {
   // Returns the Jinja source of all templates.
   const std::string& source() const;
 
+  // Returns false if the template rejects a message with two calls.
+  bool accepts_parallel_calls() const;
+
   // Part of a rendered conversation. Special tokens are recognized in text of the template, and not in text
   // of a user.
   struct Part {

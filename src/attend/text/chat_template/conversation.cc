@@ -45,7 +45,7 @@ void prepare_arguments(Value& arguments) {
   }
   if (!arguments.text()) return;
   try {
-    const Value object = from_json(arguments.text()->bytes(), Text::From::kUser);
+    const Value object = from_model_json(arguments.text()->bytes());
     if (object.dict()) arguments = object;
     if (object.is_none()) arguments = Value::dict({});
   } catch (const TemplateError&) {
@@ -82,6 +82,35 @@ void prepare_empty_content(Dict& message, CallForms::Empty empty) {
     *content = value;
   else
     message.items.emplace_back(Text("content"), value);
+}
+
+std::optional<Text> whole_text(const Value* content) {
+  if (content && content->text()) return *content->text();
+  return content && content->list() ? joined_parts(*content->list()) : std::nullopt;
+}
+
+// Appends texts of the user to the results of tools that they follow.
+void join_user_texts(List& messages) {
+  const auto role_of = [](const Value& message) -> std::string_view {
+    if (!message.dict()) fail_template("messages: needs objects");
+    const Value* role = find_in(*message.dict(), "role");
+    return role && role->text() ? std::string_view(role->text()->bytes()) : "";
+  };
+  std::vector<Value> all;
+  for (const Value& message : messages.items) {
+    const bool follows = role_of(message) == "user" && !all.empty() && role_of(all.back()) == "tool";
+    const auto text = follows ? whole_text(find_in(*message.dict(), "content")) : std::nullopt;
+    Value* result = text ? find_in(*all.back().dict(), "content") : nullptr;
+    auto joined = whole_text(result);
+    if (!joined) {
+      all.push_back(message);
+      continue;
+    }
+    joined->append("\n\n");
+    joined->append(*text);
+    *result = std::move(*joined);
+  }
+  messages.items = std::move(all);
 }
 
 // Makes two messages of one with a text and calls, for templates that omit its calls.
@@ -138,6 +167,7 @@ void add_thinking_part(Dict& message) {
 void prepare_messages(const Value& messages, ContentForms forms, CallForms call_forms,
                       std::string_view reasoning_name) {
   if (!messages.list()) fail_template("messages: needs a list");
+  if (call_forms.joins_user_text) join_user_texts(*messages.list());
   if (call_forms.empty == CallForms::Empty::kNull) separate_calls(*messages.list());
   for (const Value& message : messages.list()->items) {
     if (!message.dict()) fail_template("messages: needs objects");

@@ -22,6 +22,10 @@ struct CallForms {
   // other. kNull: a message with a text and calls becomes two.
   enum class Empty { kAny, kText, kNull };
   Empty empty = Empty::kAny;
+  // Texts of the user directly after a tool's result belong to the result: the template rejects a message of
+  // their own, which Anthropic's API allows.
+  bool joins_user_text = false;
+  bool single = false;  // the template rejects two calls in one message
 };
 
 // Names of an assistant's earlier reasoning in messages.

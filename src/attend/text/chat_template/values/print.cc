@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <unordered_map>
 
 #include "attend/base/error.h"
 #include "attend/checkpoint/parse_json.h"
@@ -264,6 +265,80 @@ Value to_value(const OrderedJson& json, Text::From from) {
 }
 
 }  // namespace
+
+namespace {
+
+// Builds values from events of nlohmann's parser. Returning true continues.
+class ValueBuilder final : public nlohmann::json_sax<OrderedJson> {
+ public:
+  Value take() { return std::move(root_); }
+
+  bool null() override { return add(Value::none()); }
+  bool boolean(bool value) override { return add(Value::boolean(value)); }
+  bool number_integer(int64_t value) override { return add(Value::integer(value)); }
+  bool number_unsigned(uint64_t value) override {
+    return add(value > INT64_MAX ? Value::big_integer(std::to_string(value))
+                                 : Value::integer(static_cast<int64_t>(value)));
+  }
+  bool number_float(double value, const std::string& token) override {
+    return add(token.find_first_of(".eE") == token.npos ? Value::big_integer(token) : Value::real(value));
+  }
+  bool string(std::string& value) override { return add(Text(value, Text::From::kUser)); }
+  bool binary(OrderedJson::binary_t&) override { return false; }  // JSON has none
+  bool start_object(size_t) override { return open(); }
+  bool start_array(size_t) override { return open(); }
+  bool key(std::string& name) override {
+    Open& object = open_.back();
+    const auto [place, is_new] = object.places.try_emplace(name, object.members.size());
+    object.place = place->second;
+    if (is_new) object.members.emplace_back(Text(name, Text::From::kUser), Value::none());
+    return true;
+  }
+  bool end_object() override { return close(Value::dict(std::move(open_.back().members))); }
+  bool end_array() override { return close(Value::list(std::move(open_.back().items))); }
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    fail_template(std::string(error.what()));
+  }
+
+ private:
+  struct Open {
+    std::vector<Value> items;
+    std::vector<std::pair<Value, Value>> members;
+    std::unordered_map<std::string, size_t> places;  // of the members
+    std::optional<size_t> place;                     // of the next value; none: in a list
+  };
+
+  bool open() {
+    constexpr size_t kMaxDepth = 190;  // the arguments are part of a conversation
+    if (open_.size() == kMaxDepth) fail_template("JSON text: nested too deep");
+    open_.emplace_back();
+    return true;
+  }
+  bool close(Value value) {
+    open_.pop_back();
+    return add(std::move(value));
+  }
+  bool add(Value value) {
+    if (open_.empty())
+      root_ = std::move(value);
+    else if (Open& last = open_.back(); last.place)
+      last.members[*last.place].second = std::move(value);
+    else
+      last.items.push_back(std::move(value));
+    return true;
+  }
+
+  std::vector<Open> open_;
+  Value root_;
+};
+
+}  // namespace
+
+Value from_model_json(std::string_view json) {
+  ValueBuilder builder;
+  OrderedJson::sax_parse(json, &builder);
+  return builder.take();
+}
 
 Value from_json(std::string_view json, Text::From from) {
   try {

@@ -23,5 +23,8 @@ Text to_json(const Value& value, const JsonStyle& style);
 // Parses JSON text. `from` is the origin of all its texts. Keys keep their order, as in Python. Throws
 // TemplateError for JSON that parse_json() rejects.
 Value from_json(std::string_view json, Text::From from);
+// Like from_json() for JSON of a user that a model wrote: of equal keys, the last one counts, as in Python,
+// and values may be nested as deep as those of a template.
+Value from_model_json(std::string_view json);
 
 }  // namespace attend::chat_template
