@@ -173,6 +173,7 @@ def test_errors_name_the_field_and_the_model(bert, labels, vectors, server):
         (bert, "/v1/rerank", {"query": "a", "documents": ["b"], "rank_fields": ["title"]}, "rank_fields", "title"),
         (bert, "/v1/rerank", {"query": "a", "documents": ["b"], "truncate_prompt_tokens": 193}, "truncate_prompt_tokens", "192"),
         (bert, "/v1/rerank", {"query": "a", "documents": ["b"], "instruction": "c"}, "instruction", "BertForSequenceClassification"),
+        (bert, "/v1/rerank", {"query": "a", "documents": ["b"], "instruct": "c"}, "instruct", "instruct: "),
         (bert, "/v1/score", {"text_1": ["a", "b"], "text_2": ["a"]}, "text_2", "n and n"),
         (bert, "/v1/score", {"text_1": "a"}, "text_2", "missing"),
         (bert, "/v1/score", {"text_1": "a", "text_2": "b", "queries": "c", "documents": "d"}, "documents", "mutually exclusive"),

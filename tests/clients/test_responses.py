@@ -272,8 +272,10 @@ def test_truncation_drops_the_oldest_messages(client):
     question = {"role": "user", "content": QUESTION}
     with pytest.raises(openai.BadRequestError, match="the context holds"):
         ask(client, input=[*old, question])
-    response = ask(client, input=[{"role": "system", "content": "Copy."}, *old, question], truncation="auto", max_output_tokens=4)
+    truncated = {"input": [{"role": "system", "content": "Copy."}, *old, question], "truncation": "auto"}
+    response = ask(client, **truncated, max_output_tokens=4)
     assert 500 < response.usage.input_tokens < 2048
+    assert client.responses.input_tokens.count(model="tiny", **truncated).input_tokens == response.usage.input_tokens
     # Most of many messages are dropped in a few steps: one by one, this would take minutes.
     many = [{"role": role, "content": f"word {i}"} for i in range(2000) for role in ("user", "assistant")]
     response = ask(client, input=[*many, question], truncation="auto", max_output_tokens=4)

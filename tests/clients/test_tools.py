@@ -102,6 +102,32 @@ def test_calls_in_free_text_are_found(client):
     assert calls == [["get_weather", message.tool_calls[0].function.arguments]]
 
 
+@pytest.mark.parametrize("stop, arguments", [("#t", '{"city": "Oslo'), ("weather", None)])
+def test_a_stop_string_does_not_complete_a_call(client, stop, arguments):
+    call = r'<tool_call>\n\{"name": "get_weather", "arguments": \{"city": "Oslo#tmp", "days": 1\}\}\n</tool_call>'
+    fields = {"stop": [stop], "seed": 1, "extra_body": {"regex": call}}
+    choice = ask(client, **fields).choices[0]
+    content, calls, reason = joined(ask(client, stream=True, **fields))
+    assert choice.finish_reason == reason == "stop" and not choice.message.content and not content
+    whole = [[call.function.name, call.function.arguments] for call in choice.message.tool_calls or []]
+    assert whole == calls == ([["get_weather", arguments]] if arguments else [])
+
+
+def test_ids_have_the_form_that_the_template_accepts(tmp_path):
+    template = tmp_path / "ids.jinja"
+    template.write_text("""{{ bos_token }}{% for m in messages %}{{ m.content or "" }}{% if m.tool_calls %}[TOOL_CALLS][
+{%- for call in m.tool_calls %}{% if call.id | length != 9 %}{{ raise_exception("ids need nine characters") }}{% endif %}
+{{- '{"name": "' ~ call.function.name ~ '", "arguments": ' ~ call.function.arguments | tojson ~ ', "id": "' ~ call.id ~ '"}' }}
+{%- endfor %}]{% endif %}{% endfor %}""")
+    server = Server("--chat-template", str(template))
+    assert any("tool calls: mistral_v3" in line for line in server.log)
+    client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
+    message = ask(client, tool_choice="required", seed=1).choices[0].message
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "noon"} for call in message.tool_calls]
+    assert ask(client, messages=[{"role": "user", "content": "When?"}, message, *results], max_tokens=4).choices
+    assert server.stop()[0] == 0
+
+
 def test_tool_results_are_accepted(client):
     call = {"id": "call_1", "type": "function", "function": {"name": "now", "arguments": "{}"}}
     talk = [{"role": "user", "content": "When?"}, {"role": "assistant", "content": None, "tool_calls": [call]},
@@ -151,6 +177,9 @@ def test_invalid_tools_are_rejected(client):
         ask(client, tool_choice={"type": "function", "function": {"name": "unknown"}})
     with pytest.raises(openai.BadRequestError, match="only with tools"):
         ask(client, tools=[], tool_choice="required")
+    faulty = {"name": "faulty", "strict": True, "parameters": {"type": "object", "properties": {"a": {"not": {}}}}}
+    with pytest.raises(openai.BadRequestError, match='the schema of "faulty"'):
+        ask(client, tools=[*TOOLS, {"type": "function", "function": faulty}])
 
 
 def test_reasoning_is_separate(tmp_path):

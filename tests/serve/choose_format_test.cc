@@ -53,6 +53,30 @@ TEST(ChooseToolFormat, ReadsTheCallThatATemplateRenders) {
             "llama3");
 }
 
+// Templates of Kimi K2 make the name from the id, and those of Mistral reject other ids.
+TEST(ChooseToolFormat, RendersCallsWithIdsOfTheFormat) {
+  EXPECT_EQ(chosen(template_of(
+                "{% for m in messages %}<|im_{{ m.role }}|>{{ m.content }}{% if m.tool_calls %}"
+                "<|tool_calls_section_begin|>{% for c in m.tool_calls %}<|tool_call_begin|>{{ c.id }}"
+                "<|tool_call_argument_begin|>{{ c.function.arguments | tojson }}<|tool_call_end|>{% endfor %}"
+                "<|tool_calls_section_end|>{% endif %}<|im_end|>{% endfor %}")),
+            "kimi_k2");
+  EXPECT_EQ(chosen(template_of(
+                "{% for m in messages %}{{ m.content }}{% if m.tool_calls %}[TOOL_CALLS][{% for c in "
+                "m.tool_calls %}{% if c.id | length != 9 %}{{ raise_exception('ids') }}{% endif %}{\"name\""
+                ": \"{{ c.function.name }}\", \"arguments\": {{ c.function.arguments | tojson }}, "
+                "\"id\": \"{{ c.id }}\"}{% endfor %}]{% endif %}{% endfor %}")),
+            "mistral_v3");
+}
+
+TEST(ChooseToolFormat, ReportsATemplateThatOmitsTheTools) {
+  const auto omits = [](const std::string& source) {
+    return choose_formats("qwen25", "none", template_of(source)).tools.omits_tools;
+  };
+  EXPECT_TRUE(omits("{{ messages[0].content }}"));
+  EXPECT_FALSE(omits("{{ tools | tojson }}{{ messages[0].content }}"));
+}
+
 TEST(ChooseToolFormat, ReadsInstructionsIfATemplateRendersNoCalls) {
   EXPECT_EQ(chosen(template_of("{% if tools %}Write <tool_call>\n<function=NAME>\n<parameter=KEY>{% endif "
                                "%}{{ messages[0].content }}")),

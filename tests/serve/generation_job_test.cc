@@ -231,9 +231,9 @@ INSTANTIATE_TEST_SUITE_P(
             R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,a?"}}]}])",
             "messages[0].content[0].image_url.url", "expected an image in base64"},
         BadField{R"("messages": [{"role": "assistant", "content": [{"type": "image_url"}]}])",
-                 "messages[0].content", "image_url", "unsupported"},
+                 "messages[0].content[0].type", "image_url", "unsupported"},
         BadField{R"("messages": [{"role": "user", "content": [{"type": "input_audio"}]}])",
-                 "messages[0].content", "input_audio", "unsupported"}));
+                 "messages[0].content[0].type", "input_audio", "unsupported"}));
 
 TEST(ChatJob, TakesImagesOutOfMessages) {
   const GenerationJob job = chat(R"("messages": [
@@ -246,6 +246,13 @@ TEST(ChatJob, TakesImagesOutOfMessages) {
       {"role": "user", "content": [{"type": "text", "text": "A"}, {"type": "image"}]},
       {"role": "assistant", "content": "B"},
       {"role": "user", "content": [{"type": "image"}]}])"));
+}
+
+TEST(ChatJob, PassesRefusalsOnAsTexts) {
+  const GenerationJob job = chat(
+      R"("messages": [{"role": "user", "content": "x"}, {"role": "assistant", "content": [{"type": "refusal", "refusal": "No."}]}])");
+  EXPECT_EQ(Json::parse(job.variables)["messages"][1]["content"],
+            Json::parse(R"([{"type": "text", "text": "No."}])"));
 }
 
 TEST(CompletionJob, AcceptsFourPromptForms) {

@@ -298,6 +298,7 @@ TEST(Messages, UnsupportedFieldsAreRejectedByName) {
   };
   const Case kCases[] = {
       {R"("container": "c")", "container: "},
+      {R"("stop_sequences": [""])", "stop_sequences holds \"\": expected at least one character"},
       {R"("mcp_servers": [{"url": "x"}])", "mcp_servers: "},
       {R"("inference_geo": "us")", "inference_geo: "},
       {R"("speed": "fast")", "speed: "},

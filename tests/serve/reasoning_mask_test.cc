@@ -179,6 +179,16 @@ TEST_F(ReasoningBudgetTest, ClosesTheReasoningAfterItsTokens) {
   EXPECT_EQ(generate(*mask->fork(), " scout coffee writer pea", 3 + num_close), all);
 }
 
+// A regex may contain reasoning that is longer than the budget.
+TEST_F(ReasoningBudgetTest, DoesNotForceWhatTheGrammarExcludes) {
+  const auto mask = budget(/*inside=*/true, 1);
+  for (int i = 0; i < 40; ++i) {
+    ASSERT_TRUE(mask->fill(words_));
+    EXPECT_EQ(words_[0], 1u << 5);
+    mask->accept(5);
+  }
+}
+
 TEST_F(ReasoningBudgetTest, CountsOnlyReasoning) {
   const auto text = budget(/*inside=*/false, 2);
   generate(*text, " scout", 9);

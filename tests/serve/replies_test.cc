@@ -66,6 +66,23 @@ TEST(WholeReply, WritesAChat) {
       R"("usage":{"prompt_tokens":4,"completion_tokens":3,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":0}}})");
 }
 
+// A stop string within a call does not make it a complete call.
+TEST(WholeReply, EndsWithCallsOnlyIfTheyAreComplete) {
+  const AnswerFormat format{.tools = {{"f", Json::object()}}, .tool_format = &parse_tool_format("qwen25")};
+  const auto reply = [&](const std::string& text) {
+    Choice choice = finished();
+    choice.answer = std::make_shared<ChatAnswer>(format);
+    choice.answer->push(text, ChatAnswer::End::kCut);
+    choice.matched_stop = "/u";
+    return Json::parse(full_reply(kChat, {}, {choice}))["choices"][0];
+  };
+  const std::string call = R"(<tool_call>{"name": "f", "arguments": {"b": "rm -rf /home)";
+  EXPECT_EQ(reply(call)["finish_reason"], "stop");
+  EXPECT_EQ(reply(call)["message"]["tool_calls"][0]["function"]["arguments"], R"({"b": "rm -rf /home)");
+  EXPECT_EQ(reply(call + "\"}}")["finish_reason"], "tool_calls");
+  EXPECT_EQ(reply("<tool_call>\n{\"name\": \"f")["message"]["content"], "");
+}
+
 TEST(WholeReply, CountsTheTokensOfTheReasoning) {
   const AnswerFormat format;
   Choice choice = finished();

@@ -135,6 +135,10 @@ INSTANTIATE_TEST_SUITE_P(
                           "input[0].role \"tool\": expected"},
         ResponseRejection{R"("input": [{"role": "user", "content": 5}])",
                           "input[0].content 5: expected a string"},
+        ResponseRejection{R"("input": [{"role": "user", "content": [{"type": null, "text": "x"}]}])",
+                          "input[0].content[0].type | input[0].content[0].type: parts of type \"\""},
+        ResponseRejection{R"("input": [{"role": "user", "content": [{"type": {}, "text": "x"}]}])",
+                          "input[0].content[0].type {}: expected a string"},
         ResponseRejection{
             R"("input": [{"role": "user", "content": [{"type": "input_file"}]}])",
             "input[0].content[0].type | input[0].content[0].type: parts of type \"input_file\""},

@@ -294,6 +294,39 @@ TEST(ToolFormats, AcceptCallsWithoutSomeMarkers) {
             (std::vector<std::pair<std::string, std::string>>{now, {"now", "{\"a\": null}"}}));
 }
 
+// APIs return arguments as an object.
+TEST(ToolFormats, ReturnCallsWithOtherArgumentsThanAnObjectAsText) {
+  for (const std::string arguments : {"5", "[1, 2]", "\"x\"", "true", "\"[1]\""}) {
+    const std::string text =
+        "<tool_call>\n{\"name\": \"now\", \"arguments\": " + arguments + "}\n</tool_call>";
+    for (const bool complete : {true, false}) {
+      const Answer whole = read(parse_tool_format("qwen25"), {text}, complete);
+      EXPECT_EQ(whole, (Answer{.text = text, .reasoning = "", .calls = {}})) << arguments;
+      EXPECT_EQ(read(parse_tool_format("qwen25"), bytes_of(text), complete), whole) << arguments;
+    }
+    const std::string message = "<|channel|>commentary to=functions.now<|message|>" + arguments + "<|call|>";
+    EXPECT_EQ(read("gpt-oss", message), (Answer{.text = arguments, .reasoning = "", .calls = {}}));
+  }
+  const std::vector<std::pair<std::string, std::string>> now = {{"now", "{}"}};
+  for (const std::string arguments : {"null", "{}", "\"{}\"", "\"\""})
+    EXPECT_EQ(read("qwen25", "<tool_call>{\"name\": \"now\", \"arguments\": " + arguments + "}").calls, now);
+  EXPECT_EQ(read("gpt-oss", "<|channel|>commentary to=functions.now<|message|><|call|>").calls, now);
+}
+
+// A text with half of a surrogate pair is not Unicode, and JSON parsers reject it.
+TEST(ToolFormats, ReplaceLoneSurrogates) {
+  const auto arguments = [](const std::string& text) {
+    return Json::parse(
+        read("qwen25", "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"" + text + "\"}}")
+            .calls[0]
+            .second)["a"];
+  };
+  EXPECT_EQ(arguments(R"(\ud83d\ude00)"), "😀");
+  for (const char* lone : {R"(\ud800)", R"(\ude00)"}) EXPECT_EQ(arguments(lone), "\ufffd");
+  EXPECT_EQ(arguments(R"(\ud800\ud83d\ude00x)"), "\ufffd😀x");
+  EXPECT_EQ(arguments(R"(\ud800\n\ud800a\ud800\u0061)"), "\ufffd\n\ufffda\ufffda");
+}
+
 TEST(ToolFormats, ReturnCallsOfUnknownToolsAsText) {
   const std::string text = "<tool_call>\n<function=mail>\n</function>\n</tool_call>";
   EXPECT_EQ(read("qwen3_coder", text), (Answer{.text = text, .reasoning = "", .calls = {}}));
@@ -562,7 +595,13 @@ TEST(Reasoning, EndsWhereACallBeginsALine) {
   const Answer whole = parse({mention});
   EXPECT_EQ(whole.text, "B");
   EXPECT_TRUE(whole.calls.empty());
-  for (const std::string& text : {call, mention, std::string("x\n<tool_call>{\"name\": \"no")}) {
+  // The tag that closes the reasoning after the call is not text.
+  const std::string closed = call + "\n</think>\n\nok", goes_on = call + "\nMore.\n</think>\nok </think>";
+  EXPECT_EQ(parse({closed}), (Answer{.text = "ok", .reasoning = "I call.", .calls = {{"now", "{}"}}}));
+  EXPECT_EQ(parse({goes_on}).text, "\nMore.ok </think>");
+  EXPECT_EQ(parse({call + "\n</thi"}).text, "\n</thi");
+  for (const std::string& text :
+       {call, mention, closed, goes_on, call + " </thi", std::string("x\n<tool_call>{\"name\": \"no")}) {
     EXPECT_EQ(parse(bytes_of(text)), parse({text})) << text;
     for (size_t at = 1; at < text.size(); ++at)
       ASSERT_EQ(parse({text.substr(0, at), text.substr(at)}), parse({text})) << text << " " << at;
@@ -604,6 +643,22 @@ TEST(AnswersThatAreCutOff, EndWithoutThePartOfAMarker) {
   answer.push("<|START_THINKING|>Hm.<|END_THINKING|><|START_RESPONSE|>So.<|END_RESP", ChatAnswer::End::kCut);
   EXPECT_EQ(answer.joined(Kind::kText), "So.");
   EXPECT_EQ(read(parse_tool_format("gpt-oss"), {"<|channel|>final<|message|>Done.<|e"}, false).text, "Done.");
+}
+
+TEST(AnswersThatAreCutOff, ReportAnIncompleteCall) {
+  const auto is_cut_in_call = [](std::string_view name, const std::string& text) {
+    const AnswerFormat format{.tools = test_tools(), .tool_format = &parse_tool_format(name)};
+    ChatAnswer answer(format);
+    answer.push(text, ChatAnswer::End::kCut);
+    return answer.is_cut_in_call();
+  };
+  const std::string call = "<tool_call>{\"name\": \"now\", \"arguments\": {\"a\": \"b";
+  EXPECT_TRUE(is_cut_in_call("qwen25", call));
+  EXPECT_FALSE(is_cut_in_call("qwen25", call + "\"}"));
+  EXPECT_FALSE(is_cut_in_call("qwen25", call + "\"}}</tool_call> So"));
+  EXPECT_TRUE(is_cut_in_call("qwen3_coder", "<tool_call><function=now><parameter=a>b"));
+  EXPECT_TRUE(is_cut_in_call("qwen3_coder", "<tool_call><function=now>"));
+  EXPECT_FALSE(is_cut_in_call("qwen3_coder", "<tool_call><function=now></function>"));
 }
 
 TEST(Reasoning, MayBeClosedWithoutBeingOpened) {

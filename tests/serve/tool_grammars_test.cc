@@ -92,6 +92,22 @@ std::optional<std::vector<int32_t>> sample(TokenMask& mask, uint32_t seed) {
   return std::nullopt;
 }
 
+// Like sample(), but for a model that writes a space wherever it may.
+std::optional<std::vector<int32_t>> sample_spaces(const Tokenizer& tokenizer, TokenMask& mask) {
+  std::vector<int32_t> ids;
+  while (static_cast<int>(ids.size()) < kMaxTokens) {
+    const std::vector<int32_t> allowed = allowed_ids(mask);
+    if (allowed.empty()) return std::nullopt;
+    if (std::ranges::find(allowed, kEnd) != allowed.end()) return ids;
+    const auto space = std::ranges::find_if(allowed, [&](int32_t id) {
+      return tokenizer.decode({&id, 1}, /*skip_special_tokens=*/false) == " ";
+    });
+    ids.push_back(space != allowed.end() ? *space : allowed.front());
+    mask.accept(ids.back());
+  }
+  return std::nullopt;
+}
+
 const std::vector<Tool>& weather_tool() {
   static const std::vector<Tool> tools = {{"get_weather", Json::parse(R"({"type": "object", "properties": {
     "city": {"type": "string", "enum": ["Oslo", "Rome"]}, "deep": {"type": "boolean"}}, "required": ["city", "deep"],
@@ -148,6 +164,20 @@ TEST_F(ToolGrammarsTest, AllowTextsThatTheParsersRead) {
     if (format.arguments == ToolFormat::Arguments::kJson) {
       EXPECT_GT(num_read, 0);
     }
+  }
+}
+
+TEST_F(ToolGrammarsTest, LimitTheSpacesOfRequiredCalls) {
+  Vocabulary vocabulary({});
+  for (const ToolFormat& format : tool_formats()) {
+    if (format.tags.grammar.empty()) continue;
+    SCOPED_TRACE(format.name());
+    const ToolChoice choice{.kind = ToolChoice::Kind::kNamed, .name = "get_weather", .parallel = false};
+    const std::shared_ptr<TokenMask> mask =
+        vocabulary.compiler->compile(tool_grammar(format, weather_tool(), choice));
+    const auto ids = sample_spaces(*vocabulary.tokenizer, *mask);
+    ASSERT_TRUE(ids.has_value());
+    check_call(format, vocabulary.tokenizer->decode(*ids, /*skip_special_tokens=*/false));
   }
 }
 

@@ -2,7 +2,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cctype>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "attend/base/error.h"
 #include "attend/serve/formats/reasoning.h"
@@ -81,6 +85,13 @@ TEST(Tools, InvalidToolsAreRejectedByName) {
   EXPECT_THAT(tools_error(std::string(kTwoTools) +
                           R"(, "tool_choice": {"type": "function", "function": {"name": "h"}})"),
               HasSubstr("\"h\": expected one of the tools"));
+  EXPECT_THAT(tools_error(R"("tools": [{"function": {"name": "a"}}])"),
+              HasSubstr("tools[0].type: missing; expected"));
+  for (const char* type : {"allowed_tools", "custom", "any", "zzz"})
+    EXPECT_THAT(
+        tools_error(std::string(kTwoTools) + R"(, "tool_choice": {"function": {"name": "f"}, "type": ")" +
+                    type + "\"}"),
+        HasSubstr(std::string("tool_choice.type | tool_choice.type: \"") + type + "\" is not supported"));
   EXPECT_THAT(tools_error(R"("tool_choice": "required")"), HasSubstr("only with tools"));
   EXPECT_THAT(tools_error(std::string(kTwoTools) + R"(, "tool_choice": "sometimes")"),
               HasSubstr("\"required\" or"));
@@ -112,6 +123,83 @@ TEST(Tools, ResultsWithoutTheirCallsAreRejected) {
               HasSubstr("messages[1].tool_calls[0].function.arguments [1]"));
   EXPECT_THAT(error(R"({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]})"),
               HasSubstr("messages[1].tool_calls[0].function: missing"));
+}
+
+// Ids of a conversation with two calls at once and a later call, and of their results.
+std::vector<std::string> written_ids(std::string_view format, const std::string& first,
+                                     const std::string& second) {
+  const auto call = [](const std::string& id, const std::string& name) {
+    return Json{{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", "{}"}}}};
+  };
+  const auto called = [](Json calls) {
+    return Json{{"role", "assistant"}, {"tool_calls", std::move(calls)}};
+  };
+  const auto result = [](const std::string& id) {
+    Json message = {{"role", "tool"}, {"content", "1"}};
+    if (!id.empty()) message["tool_call_id"] = id;
+    return message;
+  };
+  const Json messages = Json::array({{{"role", "user"}, {"content", "x"}},
+                                     called(Json::array({call(first, "f"), call(second, "g")})),
+                                     result(second),
+                                     result(first),
+                                     called(Json::array({call(first, "g")})),
+                                     result("")});
+  const Json written = Json::parse(
+      write_call_ids(parse_tool_format(format), Json{{"messages", messages}, {"tools", nullptr}}.dump()));
+  std::vector<std::string> ids;
+  for (const Json& message : written["messages"]) {
+    for (const Json& one : message.value("tool_calls", Json::array())) ids.push_back(one["id"]);
+    if (message.contains("tool_call_id")) ids.push_back("=" + message["tool_call_id"].get<std::string>());
+  }
+  return ids;
+}
+
+TEST(Tools, CallsHaveIdsInTheFormOfTheModel) {
+  using ::testing::ElementsAre;
+  EXPECT_THAT(written_ids("kimi_k2", "call_a", "toolu_b"),
+              ElementsAre("functions.f:0", "functions.g:1", "=functions.g:1", "=functions.f:0",
+                          "functions.g:2", "=functions.g:2"));
+  EXPECT_THAT(written_ids("mistral_v3", "abcdefgh1", "ABCDEFGH2"),
+              ElementsAre("abcdefgh1", "ABCDEFGH2", "=ABCDEFGH2", "=abcdefgh1", "abcdefgh1", "=abcdefgh1"));
+  for (const char* format : {"mistral", "mistral_v3"}) {
+    const std::vector<std::string> ids = written_ids(format, "call_86ff2cc1", "toolu_1");
+    EXPECT_THAT(ids, ElementsAre(ids[0], ids[1], "=" + ids[1], "=" + ids[0], ids[0], "=" + ids[0]));
+    EXPECT_NE(ids[0], ids[1]);
+    for (const std::string& id : {ids[0], ids[1]})
+      EXPECT_TRUE(id.size() == 9 && std::ranges::all_of(id, [](unsigned char c) { return std::isalnum(c); }))
+          << id;
+  }
+  EXPECT_THAT(written_ids("hermes", "a", "b"), ElementsAre("a", "b", "=b", "=a", "a"));
+}
+
+TEST(Tools, OneCallIsReturnedIfTheTemplateRejectsTwo) {
+  EXPECT_TRUE(chat_with(kTwoTools).answer->parallel);
+  ChatFormats formats = hermes_formats();
+  formats.single_calls = true;
+  EXPECT_FALSE(chat_with(kTwoTools, formats).answer->parallel);
+  const GenerationJob required =
+      chat_with(std::string(kTwoTools) + R"(, "tool_choice": "required")", formats);
+  EXPECT_EQ(Json::parse(required.grammar->grammar.text)["format"]["stop_after_first"], true);
+}
+
+// A model that prefers spaces would write them up to max_tokens.
+TEST(Tools, GrammarsLimitSpaces) {
+  const std::vector<Tool> tools = {
+      {"f",
+       Json::parse(R"({"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"]})")}};
+  const ToolChoice required{.kind = ToolChoice::Kind::kRequired, .name = {}, .parallel = true};
+  const std::function<void(const Json&)> check = [&](const Json& part) {
+    if (part.is_object() && part.contains("json_schema")) {
+      EXPECT_EQ(part.value("max_whitespace_cnt", 0), 32) << part;
+    } else if (part.is_structured()) {
+      for (const Json& item : part) check(item);
+    }
+  };
+  for (const ToolFormat& format : tool_formats()) {
+    SCOPED_TRACE(format.name());
+    check(Json::parse(tool_grammar(format, tools, required).text));
+  }
 }
 
 TEST(Tools, RejectFieldsOfTheWrongType) {

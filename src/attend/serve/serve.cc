@@ -33,6 +33,10 @@ HttpOptions with_error_format(HttpOptions options) {
 
 ChatFormats log_formats(const ModelFormats& chosen) {
   log_info(chosen.tools_line());
+  if (chosen.tools.omits_tools)
+    log_warning(
+        "tools: the chat template does not render them, so that the model does not know them; expected "
+        "another --chat-template");
   log_info(chosen.reasoning_line());
   ChatFormats formats;
   formats.tools = chosen.tools.format;
@@ -54,6 +58,7 @@ void serve(const ServeOptions& options) {
   if (engine->tokenizer()) add_formats_by_vocabulary(options.reasoning_parser, *engine->tokenizer(), chosen);
   ChatFormats formats = log_formats(chosen);
   formats.grammars = grammars.library.available();
+  formats.single_calls = chat && !chat->accepts_parallel_calls();
   if (chat) formats.thinking = ThinkingControls::find(*chat, formats.reasoning);
   if (formats.tools && engine->tokenizer())
     formats.marker_tokens = marker_tokens(*formats.tools, *engine->tokenizer());

@@ -430,10 +430,7 @@ void CallParser::finish(AnswerParts& parts, bool complete) {
       if (!has_calls_ || !trim_front(pending_).empty()) parts.add(Kind::kText, pending_);
       break;
     case Place::kObject:
-      if (object_->emitted()) {
-        if (complete) object_->close(parts);
-        break;
-      }
+      if (object_->finish(complete, parts)) break;
       finish_block(before_ + raw_ + object_->raw() + pending_, complete, parts);
       break;
     case Place::kBlock:

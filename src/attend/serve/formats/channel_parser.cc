@@ -1,6 +1,7 @@
 #include "attend/serve/formats/channel_parser.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "attend/serve/formats/held_back.h"
 
@@ -64,7 +65,7 @@ void ChannelParser::push(std::string_view text, AnswerParts& parts) {
   for (bool goes_on = true; goes_on;) {
     switch (place_) {
       case Place::kHeader:
-        goes_on = read_header(parts);
+        goes_on = read_header();
         break;
       case Place::kBody:
         goes_on = read_body(parts);
@@ -79,7 +80,7 @@ void ChannelParser::push(std::string_view text, AnswerParts& parts) {
   }
 }
 
-bool ChannelParser::read_header(AnswerParts& parts) {
+bool ChannelParser::read_header() {
   const std::string_view text = trim_front(pending_);
   if (text.empty()) return false;
   const bool is_header = std::ranges::any_of(
@@ -92,24 +93,24 @@ bool ChannelParser::read_header(AnswerParts& parts) {
   if (const size_t size = unmarked_header_size(text); size > 0) {
     const std::string header(text.substr(0, size));
     pending_.erase(0, pending_.size() - text.size() + size);
-    begin_message(header, parts);
+    begin_message(header);
     return true;
   }
   const size_t end = pending_.find(kMessageMark);
   if (end == std::string::npos) return false;
   const std::string header = pending_.substr(0, end);
   pending_.erase(0, end + kMessageMark.size());
-  begin_message(header, parts);
+  begin_message(header);
   return true;
 }
 
-void ChannelParser::begin_message(std::string_view header, AnswerParts& parts) {
+void ChannelParser::begin_message(std::string_view header) {
   std::string_view channel = word_after(header, kChannelMark);
   if (channel.empty()) channel = leading_channel(channel_part(trim_front(header)));
   std::string_view recipient = word_after(header, "to=");
   if (recipient.starts_with(kNamespace)) recipient.remove_prefix(kNamespace.size());
   if (const Tool* tool = find_tool(tools_, recipient); tool && !recipient.empty()) {
-    parts.add(Kind::kCall, tool->name);
+    called_ = tool;
     literal_.emplace();
     has_arguments_ = false;
     place_ = Place::kArguments;
@@ -147,7 +148,31 @@ void ChannelParser::end_arguments(AnswerParts& parts) {
   parts.add(Kind::kArguments, rest.empty() && !has_arguments_ ? "{}" : rest);
 }
 
+// Arguments are an object or missing; a message with another value is text.
+bool ChannelParser::begin_arguments(AnswerParts& parts) {
+  pending_ = trim_front(pending_);
+  if (pending_.empty()) return false;
+  size_t marker = 0;
+  if (!pending_.starts_with('{')) {
+    if (message_end(marker) > 0) {
+      called_ = nullptr;
+      kind_ = Kind::kText;
+      place_ = Place::kBody;
+      return true;
+    }
+    if (!std::ranges::any_of(kEnds, [&](std::string_view mark) { return pending_.starts_with(mark); }))
+      return false;
+  }
+  parts.add(Kind::kCall, std::exchange(called_, nullptr)->name);
+  if (!pending_.starts_with('{')) {
+    end_arguments(parts);
+    place_ = Place::kSkipped;
+  }
+  return true;
+}
+
 bool ChannelParser::read_arguments(AnswerParts& parts) {
+  if (called_) return begin_arguments(parts);
   const size_t num_read = literal_->push(pending_);
   has_arguments_ |= !trim_front(pending_.substr(0, num_read)).empty();
   pending_.erase(0, num_read);
@@ -177,8 +202,8 @@ void ChannelParser::finish(AnswerParts& parts, bool complete) {
     parts.add(kind_, pending_);
   else if (place_ == Place::kHeader && pending_.find("<|") == std::string::npos)
     parts.add(Kind::kText, pending_);
-  else if (place_ == Place::kArguments && complete)
-    end_arguments(parts);
+  if (place_ == Place::kArguments && called_) parts.add(Kind::kCall, called_->name);
+  if (place_ == Place::kArguments && complete) end_arguments(parts);
   pending_.clear();
 }
 

@@ -24,12 +24,13 @@ class ChannelParser final : public AnswerParser {
  private:
   enum class Place { kHeader, kBody, kArguments, kSkipped };
 
-  bool read_header(AnswerParts& parts);
+  bool read_header();
   bool read_body(AnswerParts& parts);
+  bool begin_arguments(AnswerParts& parts);
   bool read_arguments(AnswerParts& parts);
   void end_arguments(AnswerParts& parts);
   bool skip_to_header();
-  void begin_message(std::string_view header, AnswerParts& parts);
+  void begin_message(std::string_view header);
   // Returns the place of the marker that ends a message, or the number of bytes that are certain.
   size_t message_end(size_t& marker) const;
 
@@ -37,6 +38,7 @@ class ChannelParser final : public AnswerParser {
   Place place_ = Place::kHeader;
   AnswerPart::Kind kind_ = AnswerPart::Kind::kText;
   std::string pending_;
+  const Tool* called_ = nullptr;  // of a call whose arguments have not begun
   std::optional<LiteralReader> literal_;
   bool has_arguments_ = false;  // the call has more than spaces as arguments
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <ctime>
 #include <optional>
+#include <utility>
 
 #include "attend/base/error.h"
 
@@ -32,14 +33,16 @@ Json probe_tools() {
 
 Json question() { return {{"role", "user"}, {"content", std::string(kQuestion)}}; }
 
-Json probe_call() {
+std::string probe_id(ToolFormat::CallIds form) { return written_call_id(form, "abcdefgh1", kTool, 0); }
+
+Json probe_call(ToolFormat::CallIds form = {}) {
   const Json function = {{"name", std::string(kTool)}, {"arguments", R"({"city": "Zagreb", "days": 3})"}};
-  return {{"id", "abcdefgh1"}, {"type", "function"}, {"function", function}};
+  return {{"id", probe_id(form)}, {"type", "function"}, {"function", function}};
 }
 
-Json probe_result() {
+Json probe_result(ToolFormat::CallIds form = {}) {
   return {
-      {"role", "tool"}, {"tool_call_id", "abcdefgh1"}, {"name", std::string(kTool)}, {"content", "sunny"}};
+      {"role", "tool"}, {"tool_call_id", probe_id(form)}, {"name", std::string(kTool)}, {"content", "sunny"}};
 }
 
 // Returns a marker for messages, without line breaks.
@@ -47,12 +50,13 @@ std::string shown(std::string_view marker) {
   return std::string(marker.substr(0, marker.find_last_not_of('\n') + 1));
 }
 
-// Returns the text of the assistant's turn: after the header that precedes every answer.
-std::optional<std::string> rendered_call(const ChatTemplate& chat) {
+// Returns the text of the assistant's turn: after the header that precedes every answer. `form`: of the
+// call's id, from which some templates make the name.
+std::optional<std::string> rendered_call(const ChatTemplate& chat, ToolFormat::CallIds form) {
   const Json tools = probe_tools();
   const Json assistant_turn = {
-      {"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({probe_call()})}};
-  const Json messages = Json::array({question(), assistant_turn, probe_result()});
+      {"role", "assistant"}, {"content", ""}, {"tool_calls", Json::array({probe_call(form)})}};
+  const Json messages = Json::array({question(), assistant_turn, probe_result(form)});
   const auto text = rendered(chat, {{"messages", messages}, {"tools", tools}}, false);
   if (!text) return std::nullopt;
   const size_t asked = text->rfind(kQuestion), called = text->rfind(kValue);
@@ -140,14 +144,20 @@ std::vector<const ToolFormat*> described_formats(std::string_view text) {
   return found;
 }
 
+// Returns the prompt of a request with tools; no value if the template does not render them.
+std::optional<std::string> rendered_tools(const ChatTemplate& chat) {
+  auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
+  const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);
+  return with != without ? std::move(with) : std::nullopt;
+}
+
 // Returns the formats that the instructions for tools describe, otherwise those in the template's source,
 // such as a comment or the removal of calls from earlier answers.
 std::vector<const ToolFormat*> described_formats(const ChatTemplate& chat, bool& renders_tools) {
-  const auto with = rendered(chat, {{"messages", Json::array({question()})}, {"tools", probe_tools()}}, true);
-  const auto without = rendered(chat, {{"messages", Json::array({question()})}}, true);
+  const auto prompt = rendered_tools(chat);
   std::vector<const ToolFormat*> found;
-  renders_tools = with && with != without;
-  if (renders_tools) found = described_formats(*with);
+  renders_tools = prompt.has_value();
+  if (prompt) found = described_formats(*prompt);
   return found.empty() ? described_formats(chat.source()) : found;
 }
 
@@ -171,10 +181,12 @@ std::string ModelFormats::reasoning_line() const {
 ModelFormats choose_formats(const std::string& tool_call_parser, const std::string& reasoning_parser,
                             const std::optional<ChatTemplate>& chat) {
   ModelFormats chosen;
-  if (!is_auto(tool_call_parser))
-    chosen.tools = {&parse_tool_format(tool_call_parser), "--tool-call-parser " + tool_call_parser, false};
-  else
+  if (!is_auto(tool_call_parser)) {
+    chosen.tools = {&parse_tool_format(tool_call_parser), "--tool-call-parser " + tool_call_parser};
+    chosen.tools.omits_tools = chat && !rendered_tools(*chat);
+  } else {
     chosen.tools = chat ? choose_tool_format(*chat) : ToolChoiceByTemplate{nullptr, kNoTemplate, false};
+  }
   if (!is_auto(reasoning_parser))
     chosen.reasoning = {reasoning_parser == "none" ? nullptr : &parse_reasoning_format(reasoning_parser),
                         "--reasoning-parser " + reasoning_parser};
@@ -187,17 +199,26 @@ ModelFormats choose_formats(const std::string& tool_call_parser, const std::stri
 ToolChoiceByTemplate choose_tool_format(const ChatTemplate& chat) {
   std::vector<const ToolFormat*> found;
   std::string how = "reads the call that the chat template renders";
-  if (const auto turn = rendered_call(chat)) {
+  using CallIds = ToolFormat::CallIds;
+  const auto any = rendered_call(chat, CallIds::kAny),
+             numbered = rendered_call(chat, CallIds::kNameAndNumber);
+  const auto turn_of = [&](const ToolFormat& format) -> const std::optional<std::string>& {
+    return format.ids == CallIds::kNameAndNumber ? numbered : any;
+  };
+  if (any || numbered) {
     size_t least = std::string::npos;
     for (const ToolFormat& format : tool_formats()) {
-      const auto num_text = text_before_call(format, *turn);
+      const auto& turn = turn_of(format);
+      const auto num_text = turn ? text_before_call(format, *turn) : std::nullopt;
       if (!num_text || *num_text > least) continue;
       if (*num_text < least) found.clear();
       least = *num_text;
       found.push_back(&format);
     }
     // Parsers accept more than their models write.
-    const auto is_not_canonical = [&](const ToolFormat* format) { return !is_canonical(*format, *turn); };
+    const auto is_not_canonical = [&](const ToolFormat* format) {
+      return !is_canonical(*format, *turn_of(*format));
+    };
     if (!std::ranges::all_of(found, is_not_canonical)) std::erase_if(found, is_not_canonical);
     if (found.empty())
       return {nullptr, "no known format reads the call that the chat template renders", false};

@@ -15,6 +15,7 @@ struct ToolChoiceByTemplate {
   const ToolFormat* format = nullptr;  // null: no format or several
   std::string reason;                  // for the log, and for errors of requests with tools
   bool only_renders_tools = false;     // the template renders the tools, but neither calls nor instructions
+  bool omits_tools = false;            // the template does not render the tools of a format chosen by name
 };
 struct ReasoningChoiceByTemplate {
   const ReasoningFormat* format = nullptr;  // null: the template has no reasoning that attend reads

@@ -14,15 +14,18 @@ std::optional<std::string> parse_json_string(const std::string& json) {
 }
 
 // Returns the JSON object that a value of "arguments" means, which is not an object itself.
-std::string to_arguments(const std::string& value) {
+std::optional<std::string> to_arguments(const std::string& value) {
   if (value == "null") return "{}";
   const std::optional<std::string> text = parse_json_string(value);
-  if (!text) return value;
+  if (!text) return std::nullopt;
   LiteralReader inner;
   inner.push(*text);
   std::string json = inner.release();
   json += inner.close();
-  return json.empty() ? "{}" : json;
+  const std::string_view object = trim_front(json);
+  if (object.empty() || object == "null") return "{}";
+  if (object.front() != '{') return std::nullopt;
+  return json;
 }
 
 }  // namespace
@@ -41,12 +44,12 @@ size_t JsonCall::push(std::string_view text) {
 
 std::string JsonCall::release_arguments() { return std::exchange(arguments_, {}); }
 
-std::string JsonCall::close() {
-  if (state_ == State::kDone) return {};
+std::optional<std::string> JsonCall::close() {
+  if (state_ == State::kDone) return "";
   state_ = State::kDone;
   if (passes_on_) return literal_.close();
   const bool in_arguments = role_ == Role::kArguments && place_ == Place::kInValue;
-  if (!in_arguments) return has_arguments_ ? "" : "{}";
+  if (!in_arguments) return has_object_ ? "" : "{}";
   const std::string value = value_ + literal_.close();
   return value.empty() ? "{}" : to_arguments(value);
 }
@@ -69,6 +72,7 @@ size_t JsonCall::take(char byte) {
       }
       if (byte != '}' || !name_) return fail();
       if (!has_arguments_) arguments_ += "{}";
+      has_object_ = true;
       state_ = State::kDone;
       return 1;
     case Place::kInKey:
@@ -122,6 +126,7 @@ void JsonCall::begin_value(char byte) {
   value_.clear();
   literal_ = LiteralReader();
   passes_on_ = role_ == Role::kArguments && byte == '{';
+  has_object_ |= passes_on_;
   place_ = Place::kInValue;
 }
 
@@ -131,7 +136,10 @@ void JsonCall::end_value() {
     name_ = parse_json_string(value_);
     if (!name_) fail();
   } else if (role_ == Role::kArguments && !passes_on_) {
-    arguments_ += to_arguments(value_);
+    const std::optional<std::string> object = to_arguments(value_);
+    arguments_ += object.value_or("");
+    has_object_ = object.has_value();
+    if (!object) fail();
   }
   passes_on_ = false;
 }
@@ -142,6 +150,7 @@ CallRead JsonCallReader::read(std::string& pending, AnswerParts& parts) {
     pending.erase(0, num_read);
     if (emitted_ || !call_.name()) continue;
     if (find_tool(tools_, *call_.name()) == nullptr) return put_back(pending);
+    if (!call_.has_object()) continue;
     parts.add(AnswerPart::Kind::kCall, *call_.name());
     emitted_ = true;
   }
@@ -149,9 +158,19 @@ CallRead JsonCallReader::read(std::string& pending, AnswerParts& parts) {
   if (call_.state() == JsonCall::State::kOpen) return CallRead::kMore;
   if (call_.state() == JsonCall::State::kFailed) {
     if (!emitted_) return put_back(pending);
-    close(parts);
+    finish(/*complete=*/true, parts);
   }
   return CallRead::kDone;
+}
+
+bool JsonCallReader::finish(bool complete, AnswerParts& parts) {
+  if (!emitted_ && (!call_.name() || !find_tool(tools_, *call_.name()))) return false;
+  const std::optional<std::string> rest = call_.close();
+  if (!emitted_ && !rest) return false;
+  if (!emitted_) parts.add(AnswerPart::Kind::kCall, *call_.name());
+  emitted_ = true;
+  if (complete) parts.add(AnswerPart::Kind::kArguments, rest.value_or(""));
+  return true;
 }
 
 }  // namespace attend::serve

@@ -13,7 +13,8 @@
 namespace attend::serve {
 
 // Keys of the name: "name" or "tool_name"; of the arguments: "arguments" or "parameters". If the arguments
-// are a string that contains JSON, as some models write them, the string's content is returned.
+// are a string that contains a JSON object, as some models write them, the string's content is returned. Text
+// with other arguments than an object is not a call.
 class JsonCall {
  public:
   enum class State { kOpen, kDone, kFailed };
@@ -24,10 +25,12 @@ class JsonCall {
   State state() const { return state_; }
   // Set when the name is complete.
   const std::optional<std::string>& name() const { return name_; }
+  // Set when the arguments are known to be an object, or to be missing.
+  bool has_object() const { return has_object_; }
   // Returns the JSON of the arguments that was read since the last call, in order.
   std::string release_arguments();
-  // Ends the text: returns the JSON that completes the arguments.
-  std::string close();
+  // Ends the text: returns the JSON that completes the arguments; no value if they are not an object.
+  std::optional<std::string> close();
   // Returns all text read so far.
   const std::string& raw() const { return raw_; }
 
@@ -51,20 +54,21 @@ class JsonCall {
   LiteralReader literal_;  // key or value that is being read
   std::string raw_, key_, value_;
   std::string arguments_;  // not released yet
-  bool has_arguments_ = false;
+  bool has_arguments_ = false, has_object_ = false;
   bool passes_on_ = false;  // the value is an object of arguments, which is passed on while it is read
   std::optional<std::string> name_;
 };
 
-// Reads one JSON call: emits the name when it is a tool's name, and the arguments while they arrive.
+// Reads one JSON call: emits the name when it is a tool's name and an object of arguments begins, and the
+// arguments while they arrive.
 class JsonCallReader {
  public:
   explicit JsonCallReader(const std::vector<Tool>& tools) : tools_(tools) {}
 
   // Removes what it reads from the front of `pending`. If the text is not a call, restores `pending`.
   CallRead read(std::string& pending, AnswerParts& parts);
-  // Ends the text of a call that was emitted.
-  void close(AnswerParts& parts) { parts.add(AnswerPart::Kind::kArguments, call_.close()); }
+  // Ends the text, which the model ended if `complete`. Returns false if it is not a call.
+  bool finish(bool complete, AnswerParts& parts);
   bool emitted() const { return emitted_; }
   const std::string& raw() const { return call_.raw(); }
 

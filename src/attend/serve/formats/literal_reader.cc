@@ -57,6 +57,7 @@ std::string LiteralReader::close() {
     case Place::kString:
     case Place::kQuoted:
     case Place::kEscape:
+      replace_lone_surrogate();
       out_ += '"';
       end_item();
       break;
@@ -195,7 +196,27 @@ void LiteralReader::add_string_byte(char byte) {
   out_ += quoted.substr(1, quoted.size() - 2);
 }
 
+// A text cannot contain half of a surrogate pair.
+void LiteralReader::replace_lone_surrogate() {
+  if (!std::exchange(surrogate_, {}).empty()) out_ += "\\ufffd";
+}
+
+void LiteralReader::add_code_unit(const std::string& digits) {
+  const unsigned long unit = std::stoul(digits, nullptr, 16);
+  const bool is_high = unit >= 0xd800 && unit < 0xdc00, is_low = unit >= 0xdc00 && unit < 0xe000;
+  if (is_low && !surrogate_.empty()) {
+    out_ += "\\u" + std::exchange(surrogate_, {}) + "\\u" + digits;
+    return;
+  }
+  replace_lone_surrogate();
+  if (is_high)
+    surrogate_ = digits;
+  else
+    out_ += is_low ? "\\ufffd" : "\\u" + digits;
+}
+
 LiteralReader::Use LiteralReader::take_string(char byte) {
+  if (byte != '\\') replace_lone_surrogate();
   if (byte == quote_) {
     out_ += '"';
     end_item();
@@ -212,6 +233,8 @@ LiteralReader::Use LiteralReader::take_string(char byte) {
 
 LiteralReader::Use LiteralReader::take_escape(char byte) {
   const size_t num_digits = word_.empty() ? 0 : word_[0] == 'u' ? 4 : 2;
+  const bool may_be_low = word_.empty() ? byte == 'u' : word_[0] == 'u' && is_hex(std::string_view(&byte, 1));
+  if (!may_be_low) replace_lone_surrogate();
   if (word_.empty() && (byte == 'u' || byte == 'x')) return word_ = byte, Use::kRead;
   if (num_digits > 0) {
     // Digits that are not hexadecimal: the backslash is a character.
@@ -222,7 +245,7 @@ LiteralReader::Use LiteralReader::take_escape(char byte) {
     }
     word_ += byte;
     if (word_.size() <= num_digits) return Use::kRead;
-    out_ += (word_[0] == 'u' ? "\\u" : "\\u00") + word_.substr(1);
+    add_code_unit((word_[0] == 'u' ? "" : "00") + word_.substr(1));
   } else if (byte == '\'') {
     out_ += '\'';
   } else if (std::string_view("\"\\/bfnrt").find(byte) != std::string_view::npos) {

@@ -9,7 +9,7 @@
 namespace attend::serve {
 
 // Valid JSON is returned as written. Corrected are: True, False and None, strings in single quotes, keys
-// without quotes, tuples, trailing commas, and line breaks and unknown escapes in strings.
+// without quotes, tuples, trailing commas, and line breaks, unknown escapes and lone surrogates in strings.
 class LiteralReader {
  public:
   enum class Notation {
@@ -45,6 +45,8 @@ class LiteralReader {
   Use take_quoted(char byte);
   void begin_string(char quote);
   void add_string_byte(char byte);
+  void add_code_unit(const std::string& digits);
+  void replace_lone_surrogate();
   void end_word();
   void end_item();
   Use end_container(char byte);
@@ -54,10 +56,11 @@ class LiteralReader {
   State state_ = State::kOpen;
   Place place_ = Place::kValue;
   std::string out_;
-  std::string closers_;   // JSON's closing brackets of the open containers, innermost last
-  std::string expected_;  // the brackets that close them in the text
-  std::string held_;      // a comma and spaces, omitted before a closing bracket
-  std::string word_;      // word, escape or quote that is being read
+  std::string closers_;    // JSON's closing brackets of the open containers, innermost last
+  std::string expected_;   // the brackets that close them in the text
+  std::string held_;       // a comma and spaces, omitted before a closing bracket
+  std::string word_;       // word, escape or quote that is being read
+  std::string surrogate_;  // digits of a high surrogate, whose low one may follow
   char quote_ = '"';
   bool in_key_ = false;
   bool read_any_ = false;

@@ -25,7 +25,7 @@ class ReasoningParser final : public AnswerParser {
         rest_(make_rest_()) {}
 
   void push(std::string_view text, AnswerParts& parts) override {
-    if (place_ == Place::kAfter && !after_tag_) return rest_->push(text, parts);
+    if (place_ == Place::kAfter && !after_tag_) return push_rest(text, parts);
     pending_ += text;
     if (place_ == Place::kStart) begin();
     while (place_ == Place::kInside && read_reasoning(parts)) {
@@ -41,11 +41,17 @@ class ReasoningParser final : public AnswerParser {
     else if (!pending_.empty() && !after_tag_)
       rest_->push(pending_, parts);
     pending_.clear();
-    rest_->finish(parts, complete);
+    AnswerParts rest;
+    rest_->finish(rest, complete);
+    for (const AnswerPart& part : rest.all()) add_rest(part, parts);
+    if (!complete) remove_cut_marker(held_text_, std::array{format_.close});
+    parts.add(Kind::kText, held_text_);
   }
 
  private:
   enum class Place { kStart, kInside, kAfter };
+  // Closing tag after a call within the reasoning; kRead: only spaces have followed it.
+  enum class Tag { kNone, kAwaited, kRead };
 
   // If the prompt opened the tag, the model may repeat the opening tag. A closing tag without an opening one
   // begins an answer without reasoning.
@@ -125,7 +131,8 @@ class ReasoningParser final : public AnswerParser {
       return true;
     }
     rest_ = std::move(trial);
-    for (const AnswerPart& part : read.all()) parts.add(part.kind, part.text);
+    tag_ = Tag::kAwaited;
+    for (const AnswerPart& part : read.all()) add_rest(part, parts);
     pending_.clear();
     place_ = Place::kAfter;
     return false;
@@ -155,7 +162,9 @@ class ReasoningParser final : public AnswerParser {
     if (read.all().empty() ? complete : read.all().front().kind != Kind::kCall) return false;
     add_reasoning(trimmed_size(pending_, call), parts);
     pending_.clear();
-    for (const AnswerPart& part : read.all()) parts.add(part.kind, part.text);
+    tag_ = Tag::kAwaited;
+    for (const AnswerPart& part : read.all()) add_rest(part, parts);
+    parts.add(Kind::kText, held_text_);
     return true;
   }
 
@@ -163,7 +172,38 @@ class ReasoningParser final : public AnswerParser {
     if (after_tag_) pending_ = trim_front(pending_);
     if (pending_.empty()) return;
     after_tag_ = false;
-    rest_->push(std::exchange(pending_, {}), parts);
+    push_rest(std::exchange(pending_, {}), parts);
+  }
+
+  void push_rest(std::string_view text, AnswerParts& parts) {
+    if (tag_ == Tag::kNone) return rest_->push(text, parts);
+    AnswerParts rest;
+    rest_->push(text, rest);
+    for (const AnswerPart& part : rest.all()) add_rest(part, parts);
+  }
+
+  // Adds a part that follows the reasoning. After a call within it, the tag that closes it and the spaces
+  // next to the tag are not text.
+  void add_rest(const AnswerPart& part, AnswerParts& parts) {
+    if (part.kind != Kind::kText || tag_ == Tag::kNone) {
+      parts.add(Kind::kText, std::exchange(held_text_, {}));
+      return parts.add(part.kind, part.text);
+    }
+    held_text_ += part.text;
+    if (tag_ == Tag::kAwaited) {
+      const size_t close = held_text_.find(format_.close);
+      const bool found = close != std::string::npos;
+      const size_t end = found ? close : held_text_.size() - num_held_back(held_text_, format_.close);
+      const size_t size = trimmed_size(held_text_, end);
+      parts.add(Kind::kText, std::string_view(held_text_).substr(0, size));
+      held_text_.erase(0, found ? close + format_.close.size() : size);
+      if (!found) return;
+      tag_ = Tag::kRead;
+    }
+    held_text_ = trim_front(held_text_);
+    if (held_text_.empty()) return;
+    tag_ = Tag::kNone;
+    parts.add(Kind::kText, std::exchange(held_text_, {}));
   }
 
   const ReasoningFormat& format_;
@@ -176,6 +216,8 @@ class ReasoningParser final : public AnswerParser {
   bool has_content_ = false;  // reasoning other than spaces has arrived
   bool begins_line_ = true;   // the pending text begins a line, except for spaces
   bool after_tag_ = false;    // only spaces have arrived since the closing tag
+  Tag tag_ = Tag::kNone;
+  std::string held_text_;  // after a call within the reasoning: may belong to the closing tag
 };
 
 // Finds drafted tokens that might complete a marker. A draft ends before them, since the masks after them
@@ -319,8 +361,8 @@ class ReasoningBudget final : public TokenMask {
   }
 
   bool fill(std::span<uint32_t> words) override {
-    if (!is_closing()) return mask_ && mask_->fill(words);
-    return force(num_forced_, words);
+    const bool masked = mask_ && mask_->fill(words);
+    return is_closing() ? force(num_forced_, masked, words) : masked;
   }
 
   void accept(int32_t token_id) override {
@@ -353,9 +395,9 @@ class ReasoningBudget final : public TokenMask {
     return mask_ && num > 0 ? mask_->draft(tokens.first(num)) : num;
   }
   bool fill_after(size_t num_tokens, std::span<uint32_t> words) override {
-    if (place_ != Place::kInside || num_tokens_ + static_cast<int>(num_tokens) < max_tokens_)
-      return mask_ && mask_->fill_after(num_tokens, words);
-    return force(num_forced_after(num_tokens), words);
+    const bool masked = mask_ && mask_->fill_after(num_tokens, words);
+    if (place_ != Place::kInside || num_tokens_ + static_cast<int>(num_tokens) < max_tokens_) return masked;
+    return force(num_forced_after(num_tokens), masked, words);
   }
 
  private:
@@ -369,10 +411,13 @@ class ReasoningBudget final : public TokenMask {
     return num_forced_ + static_cast<size_t>(std::clamp(num_tokens_ + num - max_tokens_, 0, num));
   }
 
-  bool force(size_t close_idx, std::span<uint32_t> words) const {
-    std::ranges::fill(words, 0u);
+  // Forces a token of the closing tag, unless a grammar that contains the reasoning excludes it.
+  bool force(size_t close_idx, bool masked, std::span<uint32_t> words) const {
     const auto id = static_cast<size_t>(close_ids_[close_idx]);
-    words[id / 32] = 1u << (id % 32);
+    const uint32_t bit = 1u << (id % 32);
+    if (masked && (words[id / 32] & bit) == 0) return true;
+    std::ranges::fill(words, 0u);
+    words[id / 32] = bit;
     return true;
   }
 
@@ -491,7 +536,8 @@ const ReasoningFormat& parse_reasoning_format(std::string_view name) {
   for (const UnsupportedFormat& format : kUnsupportedReasoning)
     if (format.name == name)
       fail(ErrorCode::kUnsupported, "--reasoning-parser ", name, ": not supported: ", format.why);
-  fail(ErrorCode::kInvalidArgument, "--reasoning-parser ", name, ": expected none or one of ", all_names);
+  fail(ErrorCode::kInvalidArgument, "--reasoning-parser ", name, ": expected auto, none or one of ",
+       all_names);
 }
 
 bool has_special_tags(const ReasoningFormat& format, const Tokenizer& tokenizer) {

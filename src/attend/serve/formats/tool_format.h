@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -57,6 +58,12 @@ struct ToolFormat {
     kKeyword,   // keyword arguments of a Python call
     kQuoted,    // Gemma 4: {key:<|"|>text<|"|>}, with `quote` around texts
   };
+  // Form of the ids of calls in conversations.
+  enum class CallIds {
+    kAny,
+    kNineCharacters,  // nine letters and digits
+    kNameAndNumber,   // functions.NAME:NUMBER, counted from 0 in a conversation
+  };
   // Elements of a parameter: key_open KEY key_close value_open VALUE value_close. An element between
   // type_open and type_close may precede value_open, and is skipped. A value that begins with raw_open ends
   // at raw_close, and may contain value_close. kElements: key_open KEY key_close CONTENT value_close KEY
@@ -96,6 +103,7 @@ struct ToolFormat {
   std::string_view quote = "<|\"|>";  // kQuoted
   // Markers around the text for the user, which are not part of it.
   Texts dropped = {};
+  CallIds ids = CallIds::kAny;
   // The answer may begin with a call without an opener.
   bool at_start = false;
   // The markers are special tokens, so that they must be part of the decoded text.
@@ -128,6 +136,16 @@ struct ToolChoice {
   std::string name;      // name of the tool for kNamed
   bool parallel = true;  // allows more than one call
 };
+
+// Returns the id of a call as the format's models write it. `given`: the client's id; `number`: of the call
+// in the conversation, from 0.
+std::string written_call_id(ToolFormat::CallIds form, std::string_view given, std::string_view tool,
+                            size_t number);
+
+// Replaces the ids of calls and of their results in the variables of a chat template, a JSON object with
+// "messages", by those that the format's models write: templates print them, and some reject others. A result
+// belongs to the last call with its id; one without an id, to the first call without a result.
+std::string write_call_ids(const ToolFormat& format, const std::string& variables);
 
 // Special tokens of a vocabulary, by their text. Grammars match them only by their ids.
 using MarkerTokens = std::vector<std::pair<std::string, int32_t>>;

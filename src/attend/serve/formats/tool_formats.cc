@@ -11,6 +11,7 @@ namespace {
 
 using Structure = ToolFormat::Structure;
 using Arguments = ToolFormat::Arguments;
+using CallIds = ToolFormat::CallIds;
 
 constexpr ToolFormat::Tags kFunctionTags = {.key_open = "<parameter=",
                                             .key_close = ">",
@@ -284,6 +285,7 @@ constexpr ToolFormat kToolFormats[] = {
      .name_prefix = "functions.",
      .name_cut = ":",
      .call_close = "<|tool_call_end|>",
+     .ids = CallIds::kNameAndNumber,
      .special = true},
     {.names = {"kimi_k3"},
      .models = "Kimi K3",
@@ -385,6 +387,7 @@ constexpr ToolFormat kToolFormats[] = {
      .name_open = "[TOOL_CALLS]",
      .name_close = "[ARGS]",
      .name_cut = "[CALL_ID]",
+     .ids = CallIds::kNineCharacters,
      .special = true},
     {.names = {"mistral_v3"},
      .models = "Mistral v3 and v7: Nemo, 7B v0.3, Large 2",
@@ -395,6 +398,7 @@ constexpr ToolFormat kToolFormats[] = {
                  .between = ", ",
                  .after = "]"},
      .opens = {"[TOOL_CALLS]"},
+     .ids = CallIds::kNineCharacters,
      .special = true},
     {.names = {"llama3", "llama3_json", "llama4_json"},
      .models = "Llama 3.1 to 3.3 and 4 (JSON)",
@@ -616,7 +620,7 @@ const ToolFormat& parse_tool_format(std::string_view name) {
   for (const UnsupportedFormat& format : kUnsupportedTools)
     if (format.name == name)
       fail(ErrorCode::kUnsupported, "--tool-call-parser ", name, ": not supported: ", format.why);
-  fail(ErrorCode::kInvalidArgument, "--tool-call-parser ", name, ": expected one of ", all_names);
+  fail(ErrorCode::kInvalidArgument, "--tool-call-parser ", name, ": expected auto or one of ", all_names);
 }
 
 std::unique_ptr<AnswerParser> make_call_parser(const ToolFormat& format, const std::vector<Tool>& tools) {

@@ -41,8 +41,12 @@ Json one_of(Json elements) {
   if (elements.size() == 1) return elements[0];
   return {{"type", "or"}, {"elements", std::move(elements)}};
 }
-Json schema_content(const Json& schema) {
-  return {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", 32}};
+// Every schema limits the spaces between its elements, since a model may prefer a space without end.
+// `style`: xgrammar's name of another notation than JSON.
+Json schema_content(const Json& schema, std::string_view style = {}) {
+  Json content = {{"type", "json_schema"}, {"json_schema", schema}, {"max_whitespace_cnt", 32}};
+  if (!style.empty()) content["style"] = std::string(style);
+  return content;
 }
 
 // Writes the grammar of a format. Markers that are special tokens are elements of their own.
@@ -250,11 +254,7 @@ class GrammarWriter {
         const bool special =
             std::ranges::any_of(marker, [](const Json& element) { return element["type"] == "token"; });
         if (format_.tags.grammar.empty() || special) return parameters(tool);
-        if (format_.tags.grammar == "qwen_xml")
-          return {{"type", "qwen_xml_parameter"}, {"json_schema", arguments_schema(tool)}};
-        return {{"type", "json_schema"},
-                {"json_schema", arguments_schema(tool)},
-                {"style", std::string(format_.tags.grammar)}};
+        return schema_content(arguments_schema(tool), format_.tags.grammar);
       }
       case Arguments::kElements: {
         const Json schema = arguments_schema(tool);
@@ -315,7 +315,7 @@ class GrammarWriter {
 
   static Json::const_iterator first_token(const Json& elements) {
     return std::find_if(elements.begin(), elements.end(),
-                        [](const Json& element) { return element.value("type", "") == "token"; });
+                        [](const Json& element) { return has_type(element, "token"); });
   }
 
   // Returns free text in which a special token begins a call.

@@ -172,6 +172,12 @@ std::vector<std::string> Fields::unknown() const {
   return keys;
 }
 
+bool has_type(const Json& value, std::string_view type) {
+  if (!value.is_object()) return false;
+  const auto found = value.find("type");
+  return found != value.end() && found->is_string() && found->get_ref<const std::string&>() == type;
+}
+
 std::vector<int32_t> read_token_ids(const Json& list, const std::string& param) {
   if (!list.is_array()) reject(param, param, " ", excerpt(list), ": expected a list of token ids");
   std::vector<int32_t> ids;

@@ -86,6 +86,9 @@ class Fields {
   mutable std::vector<std::string> read_fields_;
 };
 
+// Returns true for an object whose "type" is this string.
+bool has_type(const Json& value, std::string_view type);
+
 // Reads a list of token ids: integers from 0.
 std::vector<int32_t> read_token_ids(const Json& list, const std::string& param);
 

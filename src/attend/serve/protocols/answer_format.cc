@@ -82,8 +82,9 @@ void check_call_arguments(const std::string& where, const Json* arguments) {
                    ": expected a JSON object, or its text");
 }
 
-void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool separates_reasoning,
+void set_answer_format(std::vector<Tool> tools, ToolChoice choice, bool separates_reasoning,
                        const ChatFormats& formats, GenerationJob& job) {
+  choice.parallel &= !formats.single_calls;
   AnswerFormat format;
   if (separates_reasoning) format.reasoning = formats.reasoning;
   if (choice.kind != ToolChoice::Kind::kNone) {

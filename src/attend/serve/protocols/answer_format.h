@@ -34,7 +34,7 @@ void check_call_arguments(const std::string& where, const Json* arguments);
 
 // Sets how the answer is parsed, and the grammar if calls are required. `separates_reasoning`: reasoning is a
 // part of its own, if the server has a format.
-void set_answer_format(std::vector<Tool> tools, const ToolChoice& choice, bool separates_reasoning,
+void set_answer_format(std::vector<Tool> tools, ToolChoice choice, bool separates_reasoning,
                        const ChatFormats& formats, GenerationJob& job);
 
 }  // namespace attend::serve

@@ -7,6 +7,7 @@
 #include "attend/base/error.h"
 #include "attend/base/log.h"
 #include "attend/base/version.h"
+#include "attend/grammar/check_schema.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/adapter_endpoints.h"
@@ -56,6 +57,17 @@ Json draft_model_path(const SpeculativeOptions& options) {
 Json draft_number(int number) {
   if (number == 0) return nullptr;
   return number;
+}
+
+// Returns the tool whose schema a grammar does not support, or null.
+const Tool* find_rejected_tool(const GenerationJob& job) {
+  if (!job.answer || job.grammar->param != "tools") return nullptr;
+  for (const Tool& tool : job.answer->tools) try {
+      check_schema(tool.parameters.dump());
+    } catch (const Error&) {
+      return &tool;
+    }
+  return nullptr;
 }
 
 Json internal_state(const AsyncEngine& engine) {
@@ -224,7 +236,14 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
   job.incremental = job.stream && options_.incremental_streaming_output;
   check_images(endpoint, job);
   if (job.variables.empty()) return job;
-  const std::string param = endpoint.client_field_name("prompt", /*is_text=*/false);
+  std::vector<int32_t> ids = fitting_prompt(endpoint.client_field_name("prompt", /*is_text=*/false), job);
+  if (!job.has_max_tokens)
+    job.params.max_new_tokens = engine_.info().context_length - static_cast<int>(ids.size());
+  job.prompts.emplace_back(std::move(ids));
+  return job;
+}
+
+std::vector<int32_t> Api::fitting_prompt(const std::string& param, GenerationJob& job) const {
   const int context = engine_.info().context_length;
   const auto encode = [&] {
     std::vector<int32_t> ids = apply_template(param.c_str(), job);
@@ -238,7 +257,7 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
   };
   std::optional<std::vector<int32_t>> ids;
   try {
-    ids = encode();
+    return encode();
   } catch (const ApiError& error) {
     if (!is_context_exceeded(error) || !job.drops_messages) throw;
     const MessageTruncation truncation(job.variables);
@@ -259,9 +278,7 @@ GenerationJob Api::prepare(const Endpoint& endpoint, const std::string& body) {
     if (!ids) throw;
     job.variables = truncation.without_oldest(high);
   }
-  if (!job.has_max_tokens) job.params.max_new_tokens = context - static_cast<int>(ids->size());
-  job.prompts.emplace_back(*std::move(ids));
-  return job;
+  return *std::move(ids);
 }
 
 void Api::submit(GenerationJob job, const std::shared_ptr<Generation>& generation) {
@@ -287,6 +304,8 @@ void Api::submit_compiled(GrammarJob& compiled) {
     if (compiled.result.error) {
       ApiError rejection = to_api_error(std::make_exception_ptr(*compiled.result.error));
       rejection.param = job.grammar->param;
+      if (const Tool* tool = find_rejected_tool(job))
+        rejection.message = "tools: the schema of " + excerpt(tool->name) + ": " + rejection.message;
       throw rejection;
     }
     job.mask = std::move(compiled.result.mask);
@@ -335,9 +354,11 @@ void Api::check_prompt_bytes(const char* param, size_t num_bytes) const {
 std::vector<int32_t> Api::apply_template(const char* param, GenerationJob& job) const {
   if (!chat_ || !engine_.tokenizer())
     reject_unsupported(param, "the model has no chat template; start the server with --chat-template");
+  const std::string variables =
+      formats_.tools ? write_call_ids(*formats_.tools, job.variables) : job.variables;
   std::vector<ChatTemplate::Part> parts = job.continued.empty()
-                                              ? chat_->render(job.variables, job.add_generation_prompt)
-                                              : chat_->render_continued(job.variables, job.continued);
+                                              ? chat_->render(variables, job.add_generation_prompt)
+                                              : chat_->render_continued(variables, job.continued);
   if (job.answer && job.answer->reasoning) {
     std::string prompt;
     for (const ChatTemplate::Part& part : parts) prompt += part.text;
@@ -582,7 +603,9 @@ void Api::cancel_response(const HttpRequest& request, const std::shared_ptr<Exch
 void Api::response_input_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   answer_on_worker(request, exchange, [this, body = request.body] {
     GenerationJob job = read(kResponses, body);
-    const size_t num_tokens = apply_template("input", job).size();
+    check_images(kResponses, job);
+    const size_t num_tokens =
+        (job.drops_messages ? fitting_prompt("input", job) : expanded_prompt("input", job)).size();
     return json_text({{"object", "response.input_tokens"}, {"input_tokens", num_tokens}});
   });
 }

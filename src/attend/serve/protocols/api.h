@@ -87,7 +87,10 @@ class Api : public Service {
   void check_images(const Endpoint& endpoint, const GenerationJob& job) const;
   // `param`: field with the conversation, for errors.
   std::vector<int32_t> apply_template(const char* param, GenerationJob& job) const;
-  // The same with all tokens of images.
+  // The same for a prompt that has to fit the context: it is truncated, or its oldest messages are dropped,
+  // if the request allows this.
+  std::vector<int32_t> fitting_prompt(const std::string& param, GenerationJob& job) const;
+  // The same as apply_template() with all tokens of images.
   std::vector<int32_t> expanded_prompt(const char* param, GenerationJob& job) const;
 
   AsyncEngine& engine_;

@@ -52,6 +52,8 @@ const std::vector<AnswerDelta>& ChatAnswer::push(std::string_view text, End end)
     }
     deltas_.push_back({part, num_calls_ == 0 ? 0 : num_calls_ - 1, blocks_.size() - 1});
   }
+  is_cut_in_call_ = end == End::kCut && !blocks_.empty() && blocks_.back().kind == Kind::kCall &&
+                    !Json::accept(blocks_.back().text);
   return deltas_;
 }
 

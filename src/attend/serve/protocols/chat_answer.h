@@ -19,6 +19,7 @@ struct ChatFormats {
   const ToolFormat* tools = nullptr;              // null: unknown
   std::string tools_reason;                       // why the format is unknown
   const ReasoningFormat* reasoning = nullptr;     // null: reasoning is part of the text
+  bool single_calls = false;                      // the chat template rejects two calls in one message
   bool grammars = false;                          // tools with "strict" restrict the answer
   MarkerTokens marker_tokens;                     // of `tools` in the model's vocabulary
   bool has_special_reasoning = false;             // the tags of `reasoning` are special tokens of the model
@@ -58,11 +59,13 @@ class ChatAnswer {
   enum class End {
     kNone,      // more text follows
     kComplete,  // the model ended the answer
-    kCut,       // the answer was cut off, for example by max_tokens
+    kCut,       // the answer was cut off, by max_tokens or a stop string
   };
   // Returns the parts that are new after `text` and after the end of the answer.
   const std::vector<AnswerDelta>& push(std::string_view text, End end);
   bool has_calls() const { return num_calls_ > 0; }
+  // Returns true if the answer was cut off within its last call, whose arguments are not complete.
+  bool is_cut_in_call() const { return is_cut_in_call_; }
 
   // In the order of the answer.
   const std::vector<AnswerBlock>& blocks() const { return blocks_; }
@@ -78,6 +81,7 @@ class ChatAnswer {
   size_t num_calls_ = 0;
   bool parallel_;
   bool omits_call_ = false;
+  bool is_cut_in_call_ = false;
 };
 
 }  // namespace attend::serve

@@ -417,9 +417,11 @@ void Generation::on_output(const OutputCopy& output) {
   std::span<const AnswerDelta> deltas;
   if (choice.answer) {
     using End = ChatAnswer::End;
-    const End end = output.finish_reason == FinishReason::kNone   ? End::kNone
-                    : output.finish_reason == FinishReason::kStop ? End::kComplete
-                                                                  : End::kCut;
+    // A stop string cuts the text anywhere, other than a token with which the model ends.
+    const bool is_complete = output.finish_reason == FinishReason::kStop && output.matched_stop.empty();
+    const End end = output.finish_reason == FinishReason::kNone ? End::kNone
+                    : is_complete                               ? End::kComplete
+                                                                : End::kCut;
     deltas = choice.answer->push(output.text, end);
     count_reasoning(choice, output.token_ids.size(), deltas);
     if (job_.params.logprobs) assign_logprobs(choice, deltas);

@@ -121,7 +121,10 @@ void read_limits(const Fields& fields, bool must_have_max_tokens, GenerationJob&
   // 0 computes the prompt for later requests. The engine generates one token at least, which is not returned.
   job.message.has_answer = max_tokens.value_or(1) > 0;
   job.params.max_new_tokens = static_cast<int>(std::max<int64_t>(max_tokens.value_or(1), 1));
-  for (std::string& stop : fields.strings("stop_sequences")) job.params.stop.push_back(std::move(stop));
+  for (std::string& stop : fields.strings("stop_sequences")) {
+    if (stop.empty()) reject("stop_sequences", "stop_sequences holds \"\": expected at least one character");
+    job.params.stop.push_back(std::move(stop));
+  }
   if (job.params.stop.size() > kMaxStops)
     reject("stop_sequences", "stop_sequences holds ", job.params.stop.size(), " strings: at most ",
            kMaxStops);

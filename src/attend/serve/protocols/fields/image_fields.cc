@@ -48,7 +48,7 @@ std::vector<std::string> take_images(Json& messages) {
     if (content == messages[i].end() || !content->is_array()) continue;
     for (size_t j = 0; j < content->size(); ++j) {
       Json& part = (*content)[j];
-      if (part.value("type", "") != "image_url") continue;
+      if (!has_type(part, "image_url")) continue;
       images.push_back(
           read_image_part(part, "messages[" + std::to_string(i) + "].content[" + std::to_string(j) + "]"));
       part = image_part();

@@ -43,8 +43,8 @@ void add_usage(std::span<const Choice> choices, int n, JsonText& json) {
 }
 
 void add_end(const Choice& choice, JsonText& json) {
-  const bool calls =
-      choice.answer && choice.answer->has_calls() && choice.finish_reason == FinishReason::kStop;
+  const bool calls = choice.answer && choice.answer->has_calls() && !choice.answer->is_cut_in_call() &&
+                     choice.finish_reason == FinishReason::kStop;
   json.key("finish_reason").text_or_null(calls ? "tool_calls" : to_string(choice.finish_reason));
   json.key("matched_stop");
   add_matched_stop(choice, json);

@@ -46,15 +46,21 @@ void check_message(const Json& message, const std::string& where) {
   if (!content->is_array())
     reject(where + ".content", where, ".content ", excerpt(*content),
            ": expected a string or a list of parts");
-  for (const Json& part : *content) {
-    const Fields inner(part, where + ".content.");
+  for (size_t i = 0; i < content->size(); ++i) {
+    const std::string place = where + ".content[" + std::to_string(i) + "]";
+    const Fields inner((*content)[i], place + ".");
     const std::string type = inner.string("type").value_or("");
     // take_images() checks these.
     if (type == "image_url" && fields.string("role") == "user") continue;
+    // A text that the assistant wrote, which template_variables() passes on as such.
+    if (type == "refusal" && fields.string("role") == "assistant") {
+      if (!inner.string("refusal")) reject(place + ".refusal", place, ".refusal: missing; expected a string");
+      continue;
+    }
     if (type != "text")
-      reject_unsupported(where + ".content", "parts of type ", excerpt(type),
+      reject_unsupported(place + ".type", "parts of type ", excerpt(type),
                          " are not supported; expected \"text\" or, of a user, \"image_url\"");
-    if (!inner.string("text")) reject(where + ".content", where, ".content: a part without \"text\"");
+    if (!inner.string("text")) reject(place + ".text", place, ".text: missing; expected a string");
   }
 }
 
@@ -99,6 +105,16 @@ void check_calls(const Json& messages) {
   }
 }
 
+// Replaces refusals by texts, which templates know.
+void replace_refusals(Json& messages) {
+  for (Json& message : messages) {
+    const auto content = message.find("content");
+    if (content == message.end() || !content->is_array()) continue;
+    for (Json& part : *content)
+      if (has_type(part, "refusal")) part = {{"type", "text"}, {"text", part["refusal"]}};
+  }
+}
+
 // Returns the variables of the template.
 std::string template_variables(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
   Json variables = Json::object();
@@ -107,6 +123,7 @@ std::string template_variables(const Fields& fields, const ChatFormats& formats,
     variables = *own;
   }
   variables["messages"] = *fields.find("messages");
+  replace_refusals(variables["messages"]);
   job.images = take_images(variables["messages"]);
   for (const char* key : {"tools", "documents", "verbosity"})
     if (const Json* value = fields.find(key)) variables[key] = *value;

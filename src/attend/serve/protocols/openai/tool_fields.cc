@@ -7,8 +7,10 @@ namespace {
 
 Tool read_tool(const Json& json, const std::string& where) {
   const Fields fields(json, where + ".");
-  if (const std::string type = fields.string("type").value_or(""); type != "function")
-    reject_unsupported(where + ".type", excerpt(type), " is not supported; expected \"function\"");
+  const auto type = fields.string("type");
+  if (!type) reject(where + ".type", where, ".type: missing; expected \"function\"");
+  if (*type != "function")
+    reject_unsupported(where + ".type", excerpt(*type), " is not supported; expected \"function\"");
   const Json* function = fields.find("function");
   if (!function) reject(where + ".function", where, ".function: missing");
   const Fields inner(*function, where + ".function.");
@@ -50,6 +52,10 @@ ToolChoice read_tool_choice(const Fields& fields, const std::vector<Tool>& tools
     reject("tool_choice", "tool_choice ", excerpt(*given),
            R"(: expected "none", "auto", "required" or {"type": "function", "function": {"name": ...}})");
   const Fields named(*given, "tool_choice.");
+  if (const std::string type = named.string("type").value_or("function"); type != "function")
+    reject_unsupported(
+        "tool_choice.type", excerpt(type),
+        R"( is not supported; expected "function", or tool_choice "none", "auto" or "required")");
   const Json* function = named.find("function");
   if (!function) reject("tool_choice.function", "tool_choice.function: missing");
   const Fields inner(*function, "tool_choice.function.");

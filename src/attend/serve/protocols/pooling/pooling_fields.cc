@@ -57,15 +57,18 @@ void read_unused(const Fields& fields) {
 ScoreInputs encode_request_pairs(const PoolingModel& model, const Fields& fields,
                                  std::span<const std::string> firsts, std::span<const std::string> seconds,
                                  PairOptions options) {
+  constexpr std::string_view kInstruction = "instruction", kQuery = "query";
+  std::string given(kInstruction);
   for (const char* const name : {"instruct", "instruction"})  // SGLang's name, and vLLM's
-    options.instruction = fields.string(name).value_or(options.instruction);
+    if (const auto instruction = fields.string(name)) options.instruction = *instruction, given = name;
   try {
     return encode_pairs(model.info, *model.tokenizer, firsts, seconds, options);
   } catch (const Error& error) {
     const std::string_view message = error.what();
-    for (const char* const field : {"instruction", "query"})
-      if (message.starts_with(field))
-        throw ApiError{400, std::string(message), field, std::string(to_string(error.code()))};
+    const std::string code(to_string(error.code()));
+    if (message.starts_with(kInstruction))
+      throw ApiError{400, given + std::string(message.substr(kInstruction.size())), given, code};
+    if (message.starts_with(kQuery)) throw ApiError{400, std::string(message), std::string(kQuery), code};
     throw;
   }
 }

@@ -48,7 +48,7 @@ std::vector<std::string> read_content(const Fields& fields, const char* key) {
 
 // Returns the URL of an image of the user; nothing for another part.
 std::optional<std::string> find_image_url(const Json& part, const std::string& where) {
-  if (!part.is_object() || part.value("type", "") != "input_image") return std::nullopt;
+  if (!has_type(part, "input_image")) return std::nullopt;
   const Fields fields(part, where + ".");
   if (fields.has("file_id")) reject_unsupported(fields.name("file_id"), "not supported; expected image_url");
   return required_string(fields, "image_url");

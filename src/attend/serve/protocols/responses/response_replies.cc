@@ -26,6 +26,11 @@ std::string_view status_of(const Choice* choice) {
   return "failed";
 }
 
+// Returns true if the last item is incomplete.
+bool is_cut_off(const Choice& choice) {
+  return status_of(&choice) != "completed" || (choice.answer && choice.answer->is_cut_in_call());
+}
+
 // Events of the text of a block.
 struct TextEvents {
   std::string_view part_added, delta, done, part_done, index;
@@ -173,7 +178,7 @@ std::string ResponseReplies::response(const Choice* choice) const {
   json.key("model").text(head_.model).key("output").begin_array();
   if (has_ended)
     for (size_t i = 0, num = num_items(*choice); i < num; ++i)
-      json.raw(item(*choice, i, status != "completed" && i + 1 == num ? State::kCut : State::kDone));
+      json.raw(item(*choice, i, is_cut_off(*choice) && i + 1 == num ? State::kCut : State::kDone));
   json.end_array().key("usage");
   has_ended ? add_usage(*choice, json) : static_cast<void>(json.null());
   json.key("store").boolean(request_.is_stored);
@@ -190,7 +195,7 @@ void ResponseReplies::keep(std::span<const Choice> choices) {
   if (!request_.store || !request_.is_stored || !is_usable) return;
   std::vector<ResponseItem> output;
   for (size_t i = 0, num = num_items(choice); i < num; ++i) {
-    const bool is_cut = choice.finish_reason == FinishReason::kLength && i + 1 == num;
+    const bool is_cut = is_cut_off(choice) && i + 1 == num;
     output.push_back({.id = item_id(block_at(choice, i), i),
                       .json = item(choice, i, is_cut ? State::kCut : State::kDone),
                       .has_server_id = true});
@@ -308,7 +313,7 @@ void ResponseReplies::add_events(const Update& update, Choice& choice, std::stri
   open_until(num_items(choice));
   const std::string_view status = status_of(&choice);
   if (num_opened_ > 0)
-    close_item(choice, num_opened_ - 1, status == "completed" ? State::kDone : State::kCut, events);
+    close_item(choice, num_opened_ - 1, is_cut_off(choice) ? State::kCut : State::kDone, events);
   add_state_event("response." + std::string(status), &choice, events);
 }
 
