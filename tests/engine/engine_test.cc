@@ -305,14 +305,14 @@ std::string error_of(const Action& action) {
 
 TEST(EngineErrors, RejectAnImageTokenForATextModel) {
   EngineConfig config;
-  config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/gemma3-multimodal";
+  config.model_path = ATTEND_SOURCE_DIR "/tests/goldens/llama4-interleaved";
   config.max_total_tokens = 256;
   Engine engine(config);
   EXPECT_EQ(
       error_of([&] {
         engine.submit({5, 127}, {});
       }),
-      "token id 127: the placeholder of an image; Gemma3ForConditionalGeneration is supported with text "
+      "token id 127: the placeholder of an image; Llama4ForConditionalGeneration is supported with text "
       "only");
 }
 

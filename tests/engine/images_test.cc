@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing_support::error_message;
 using Tokens = std::vector<int32_t>;
 
-constexpr int32_t kPlaceholder = 127;
+constexpr int32_t kPlaceholder = 127, kRowEnd = 12, kImageEnd = 13;
 
 std::filesystem::path golden_folder(const std::string& name) {
   return std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
@@ -78,7 +78,11 @@ class ImageGolden : public testing::TestWithParam<const char*> {
         }
         const std::string image = "image." + std::to_string(images[request.images.size()]) + ".";
         const Tokens grid = read(goldens, image + "grid");
-        expanded.resize(expanded.size() + static_cast<size_t>(grid[0] * grid[1] / 4), id);
+        const int rows = grid[0] / 2, columns = grid[1] / 2;  // of tokens
+        for (int row = 0; row < rows; ++row) {
+          expanded.insert(expanded.end(), static_cast<size_t>(columns), id);
+          if (ends_rows()) expanded.push_back(row + 1 < rows ? kRowEnd : kImageEnd);
+        }
         const Tensor file = goldens.tensor(image + "file");
         const View<const uint8_t> bytes = file.span<const uint8_t>();
         request.images.emplace_back(bytes.begin(), bytes.end());
@@ -103,6 +107,11 @@ class ImageGolden : public testing::TestWithParam<const char*> {
     }
   }
 
+  static bool ends_rows() { return GetParam() == std::string("vision-mistral3"); }
+  // Images have 16 tokens, which are computed in one step with up to 7 others.
+  static bool has_whole_images() { return GetParam() == std::string("vision-gemma3"); }
+  static int chunk(int size) { return has_whole_images() ? std::max(size, 16 + 7) : size; }
+
   EngineConfig config_;
   std::vector<GenerationRequest> requests_;
   std::vector<Tokens> expanded_, expected_;
@@ -111,11 +120,12 @@ class ImageGolden : public testing::TestWithParam<const char*> {
 
 TEST_P(ImageGolden, MatchesTheTokensOfTransformersForEveryChunkSize) {
   for (const int page_size : {1, 16})
-    for (const int chunk : {512, 64, 17, 16, 9}) {
-      config_.chunked_prefill_size = chunk;
+    for (const int size : {512, 64, 37, 24, 17, 16, 9}) {
+      if (chunk(size) != size) continue;
+      config_.chunked_prefill_size = size;
       config_.backend_options.page_size = page_size;
       Engine engine(config_);
-      SCOPED_TRACE("chunks of " + std::to_string(chunk) + ", pages of " + std::to_string(page_size));
+      SCOPED_TRACE("chunks of " + std::to_string(size) + ", pages of " + std::to_string(page_size));
       expect_golden_tokens(run(engine, requests_));
     }
 }
@@ -141,7 +151,7 @@ TEST_P(ImageGolden, MatchesTheLogitsOfTransformers) {
 }
 
 TEST_P(ImageGolden, EncodesAnEvictedImageAgain) {
-  config_.chunked_prefill_size = 16;
+  config_.chunked_prefill_size = chunk(16);
   config_.image_cache_bytes = 0;
   Engine engine(config_);
   expect_golden_tokens(run(engine, requests_));
@@ -204,12 +214,51 @@ TEST_P(ImageGolden, ContinuesAPrefixThatEndsWithinAnImage) {
 }
 
 INSTANTIATE_TEST_SUITE_P(, ImageGolden,
-                         testing::Values("vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5"),
+                         testing::Values("vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5",
+                                         "vision-gemma3", "vision-mistral3"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');
                            return name;
                          });
+
+TEST_P(ImageGolden, RunsStepsOfOtherRequestsWhileAnImageIsEncoded) {
+  Engine engine(config_);
+  const RequestId text =
+      engine.submit(Tokens{3, 4, 5}, SamplingParams{.max_new_tokens = 200, .ignore_eos = true});
+  const auto no_sink = [](const RequestOutput&) {};
+  while (engine.stats().num_generated_tokens < 3) ASSERT_TRUE(engine.step(no_sink));
+  const RequestId id = engine.submit(requests_.front());
+  // By request: tokens before the first token of the other one.
+  int num_text_tokens = 0;
+  Tokens answer;
+  while (answer.size() < expected_.front().size())
+    ASSERT_TRUE(engine.step([&](const RequestOutput& output) {
+      if (output.id == id)
+        answer.insert(answer.end(), output.token_ids.begin(), output.token_ids.end());
+      else if (answer.empty())
+        num_text_tokens += static_cast<int>(output.token_ids.size());
+    }));
+  // A tower of n layers has 2 n + 1 parts, each followed by a step.
+  EXPECT_GE(num_text_tokens, 2 * engine.model_spec().vision->num_layers + 1);
+  EXPECT_EQ(answer, expected_.front());
+  EXPECT_TRUE(engine.abort(text, no_sink));
+}
+
+TEST_P(ImageGolden, ContinuesAfterARequestIsAbortedWhoseImageIsBeingEncoded) {
+  const auto no_sink = [](const RequestOutput&) {};
+  // The step counts the parts; the first step admits the request.
+  for (int num_steps = 0; num_steps < 6; ++num_steps) {
+    Engine engine(config_);
+    const RequestId id = engine.submit(requests_.front());
+    for (int i = 0; i < num_steps; ++i) ASSERT_TRUE(engine.step(no_sink));
+    EXPECT_TRUE(engine.abort(id, no_sink));
+    engine.check_memory();
+    EXPECT_EQ(engine.num_running() + engine.num_waiting(), 0);
+    EXPECT_FALSE(engine.step(no_sink));
+    expect_golden_tokens(run(engine, requests_));
+  }
+}
 
 class ImageErrors : public testing::Test {
  protected:
@@ -243,6 +292,37 @@ TEST_F(ImageErrors, CountTheTokensOfImages) {
   config_.context_length = 20;
   EXPECT_THAT(message(config_, {.prompt = Tokens{3, kPlaceholder, 4}, .images = {image_}}),
               HasSubstr("prompt of 22 tokens: the context length is 20"));
+}
+
+TEST_F(ImageErrors, GiveTheChunkThatAnImageNeeds) {
+  config_.model_path = golden_folder("vision-gemma3");
+  config_.max_running_requests = 8;
+  config_.chunked_prefill_size = 22;
+  EXPECT_THAT(
+      message(config_, {.prompt = Tokens{3, kPlaceholder}, .images = {image_}}, ErrorCode::kUnsupported),
+      HasSubstr("images: a step computes all 16 tokens of an image: chunked_prefill_size is 22, expected at "
+                "least 23"));
+  // Text needs no such chunk.
+  Engine engine(config_);
+  EXPECT_EQ(run(engine, {{.prompt = Tokens{3, 4}, .params = {.max_new_tokens = 2, .ignore_eos = true}}})
+                .front()
+                .tokens.size(),
+            2u);
+}
+
+TEST(ImagePlaceholders, ReplaceTheTextOfATemplateOnly) {
+  const ModelSpec gemma = read_config(golden_folder("vision-gemma3"));
+  std::vector<ChatTemplate::Part> parts{{"<turn><start_of_image>", false},
+                                        {"<start_of_image>", true},
+                                        {"a<start_of_image><start_of_image>", false}};
+  write_placeholders(gemma, parts);
+  const std::string image = "\n\n<start_of_image><image_soft_token><end_of_image>\n\n";
+  EXPECT_EQ(parts[0].text, "<turn>" + image);
+  EXPECT_EQ(parts[1].text, "<start_of_image>");
+  EXPECT_EQ(parts[2].text, "a" + image + image);
+  std::string text = "<start_of_image>";
+  write_placeholders(read_config(golden_folder("vision-mistral3")), text);
+  EXPECT_EQ(text, "<start_of_image>");
 }
 
 TEST_F(ImageErrors, GiveTheReasonWhyAModelTakesNone) {

@@ -9,6 +9,7 @@
 #include "attend/model/architectures/architecture.h"
 #include "attend/model/load_vision_tower.h"
 #include "attend/model/multimodal/prompt_positions.h"
+#include "attend/model/multimodal/vision_encoding.h"
 #include "tests/support/error_message.h"
 
 namespace attend {
@@ -18,7 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-constexpr const char* kCases[] = {"vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5"};
+constexpr const char* kCases[] = {"vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5", "vision-gemma3",
+                                  "vision-mistral3"};
 constexpr int kNumImages = 4;
 
 std::filesystem::path folder_of(const std::string& name) {
@@ -59,7 +61,8 @@ TEST_P(Vision, PreparesPatchesWithTheBitsOfTheProcessor) {
     const Tensor grid = goldens_.tensor(prefix + "grid"), expected = goldens_.tensor(prefix + "patches");
     EXPECT_EQ(item->rows * spec.processor.merge_size, grid.span<const int32_t>()[0]) << prefix;
     EXPECT_EQ(item->columns * spec.processor.merge_size, grid.span<const int32_t>()[1]) << prefix;
-    const Tensor patches = make_patches(*item, make_patch_layout(*item, spec), spec.processor);
+    const PatchLayout layout = make_patch_layout(*item, spec);
+    const Tensor patches = make_patches(*item, layout, 0, layout.num_patches, spec.processor);
     EXPECT_TRUE(std::ranges::equal(patches.span<const float>(), expected.span<const float>())) << prefix;
   }
 }
@@ -72,7 +75,7 @@ TEST_P(Vision, EncodesImagesAsTransformersDoes) {
   for (int i = 0; i < kNumImages; ++i) {
     const std::string prefix = "image." + std::to_string(i) + ".";
     const auto item = prepare_image(golden_image(goldens_, i), spec_.vision->processor);
-    const Tensor rows = tower->encode(*item, stream), expected = goldens_.tensor(prefix + "rows");
+    const Tensor rows = tower->encode(item, stream), expected = goldens_.tensor(prefix + "rows");
     ASSERT_EQ(rows.shape(0), expected.shape(0)) << prefix;
     ASSERT_EQ(rows.shape(1), spec_.vision->row_size()) << prefix;
     EXPECT_LT(relative_error(rows.view().slice(1, 0, size), expected), 2e-5f) << prefix;
@@ -86,11 +89,38 @@ TEST_P(Vision, EncodesImagesAsTransformersDoes) {
   }
 }
 
+TEST_P(Vision, EncodesImagesInRangesOfPatches) {
+  const auto checkpoint = open_checkpoint(folder_);
+  const auto tower = load_vision_tower(checkpoint->open_tensors(), spec_, {});
+  Stream stream;
+  for (int i = 0; i < kNumImages; ++i) {
+    const std::string prefix = "image." + std::to_string(i) + ".";
+    const auto item = prepare_image(golden_image(goldens_, i), spec_.vision->processor);
+    const Tensor expected = goldens_.tensor(prefix + "rows");
+    int num_parts_of_one_range = 0;
+    for (const int range_patches : {1024, 16, 1}) {
+      VisionEncoding encoding(*tower, item, range_patches);
+      int num_parts = 1;
+      while (encoding.advance(stream)) ++num_parts;
+      EXPECT_FALSE(encoding.advance(stream)) << "after the last part";
+      const Tensor rows = encoding.rows();
+      EXPECT_LT(relative_error(rows.view().slice(1, 0, spec_.hidden_size), expected), 2e-5f)
+          << prefix << " ranges of " << range_patches;
+      if (num_parts_of_one_range == 0) num_parts_of_one_range = num_parts;
+      const bool has_ranges = item->num_tokens() * spec_.vision->processor.patches_per_token() > 16;
+      if (range_patches < 1024 && has_ranges) {
+        EXPECT_GT(num_parts, num_parts_of_one_range);
+      }
+    }
+    EXPECT_EQ(num_parts_of_one_range, 1 + 2 * spec_.vision->num_layers);
+  }
+}
+
 TEST_P(Vision, EncodesDummyWeightsToFiniteRows) {
   const auto tower = load_vision_tower(nullptr, spec_, {});
   Stream stream;
   const auto item = prepare_image(golden_image(goldens_, 0), spec_.vision->processor);
-  for (const float x : tower->encode(*item, stream).span<const float>()) ASSERT_TRUE(std::isfinite(x));
+  for (const float x : tower->encode(item, stream).span<const float>()) ASSERT_TRUE(std::isfinite(x));
 }
 
 INSTANTIATE_TEST_SUITE_P(, Vision, testing::ValuesIn(kCases), [](const auto& param) {
@@ -111,6 +141,26 @@ TEST(ChooseSize, RoundsHalvesToEvenAndKeepsTheBounds) {
   const ImageProcessorSpec third{.patch_size = 16, .min_pixels = 65536, .max_pixels = 16777216};
   EXPECT_EQ(size(13, 13, third), std::pair(256, 256));
   EXPECT_EQ(size(1080, 1920, third), std::pair(1088, 1920));
+}
+
+TEST(ChooseSize, FitsTheLongestEdgeAndRoundsUp) {
+  const ImageProcessorSpec pixtral{.sizing = ImageSizing::kLongestEdge, .patch_size = 14, .edge = 1540};
+  const auto size = [&](int height, int width) {
+    const ImageSize chosen = choose_size(width, height, pixtral);
+    return std::pair(chosen.height, chosen.width);
+  };
+  EXPECT_EQ(size(480, 640), std::pair(504, 644));
+  EXPECT_EQ(size(28, 56), std::pair(28, 56));
+  EXPECT_EQ(size(1, 1), std::pair(28, 28));
+  // 2000 / 1540 divides the height into 770 pixels.
+  EXPECT_EQ(size(1000, 2000), std::pair(784, 1540));
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { size(1, 4000); }),
+              HasSubstr("image of 4000 x 1: a side is shorter than a pixel if the other has 1540"));
+}
+
+TEST(ChooseSize, StretchesToASquare) {
+  const ImageProcessorSpec siglip{.sizing = ImageSizing::kSquare, .edge = 896};
+  EXPECT_EQ(choose_size(4000, 3, siglip), (ImageSize{896, 896}));
 }
 
 TEST(ChooseSize, RejectsExtremeRatios) {

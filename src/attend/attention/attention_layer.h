@@ -38,18 +38,21 @@ struct AttentionLayer {
   int window_left = -1;    // inclusive; -1: none
   int window_right = 0;    // tokens after its own that a query sees; 0: none, or by `type`; -1: all
   int chunk = 0;           // 0: none
+  // Tokens of an image see later ones of it (ForwardBatch::last_keys).
+  bool bidirectional_items = false;
   bool has_sinks = false;
   View<const float> sinks = {};  // [num_q_heads] on the device; empty: none, or not loaded yet
 
   bool bidirectional() const {
-    return window_right != 0 || type == AttentionType::kDecoderBidirectional ||
+    return window_right != 0 || bidirectional_items || type == AttentionType::kDecoderBidirectional ||
            type == AttentionType::kEncoderOnly;
   }
   kernels::AttentionMask attention_mask() const {
     return {.causal = type == AttentionType::kDecoder || window_right != 0,
             .window_left = window_left,
             .chunk = chunk,
-            .window_right = window_right < 0 ? std::numeric_limits<int32_t>::max() : window_right};
+            .window_right = window_right < 0 ? std::numeric_limits<int32_t>::max() : window_right,
+            .bidirectional_items = bidirectional_items};
   }
 };
 

@@ -136,7 +136,7 @@ struct Capability {
   bool sinks = true;
   bool cross = true;              // cross attention
   bool cross_with_window = true;  // in one model
-  bool bidirectional = true;      // queries see keys after their own, all or those of a window_right
+  bool bidirectional = true;      // queries see keys after their own: all, a window_right, or an image
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend only on its own sequence.
   Set<Architecture> deterministic = Set<Architecture>::all();

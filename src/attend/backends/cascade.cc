@@ -13,12 +13,18 @@ using kernels::KvIndexKind;
 
 constexpr kernels::AttentionMask kEveryKey{.causal = false};
 
+// Decode steps, which cascade, have no tokens of images.
+bool sees_all_before(const AttentionLayer& layer) {
+  kernels::AttentionMask mask = layer.attention_mask();
+  mask.bidirectional_items = false;
+  return mask == kernels::AttentionMask{};
+}
+
 // Returns the plan keys of layers that see all keys.
 std::vector<PlanKey> cascade_keys(const ModelGeometry& model) {
   std::vector<AttentionLayer> layers;
   for (const AttentionLayer& layer : model.layers)
-    if (layer.kind == KvKind::kMha && !layer.has_sinks && layer.attention_mask() == kernels::AttentionMask{})
-      layers.push_back(layer);
+    if (layer.kind == KvKind::kMha && !layer.has_sinks && sees_all_before(layer)) layers.push_back(layer);
   // All layers that share a plan use the cascade, or none.
   std::vector<PlanKey> keys = distinct_plans(layers);
   std::erase_if(keys, [&](const PlanKey& key) {

@@ -118,7 +118,8 @@ kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const 
           .max_seqlen_kv = batch.max_seqlen_kv,
           .tree_mask = batch.tree_mask,
           .tree_mask_words = batch.tree_mask.empty() ? 0 : ceil_div(batch.max_seqlen_q, 64),
-          .positions = batch.positions};
+          .positions = batch.positions,
+          .last_keys = batch.last_keys};
 }
 
 const kernels::KvIndex& KernelBackend::index_for_pool(const LayerKv& kv) const {

@@ -24,6 +24,7 @@
 #include "attend/engine/speculation/ngram_drafter.h"
 #include "attend/engine/speculation/suffix_drafter.h"
 #include "attend/engine/speculation/synthetic_acceptance.h"
+#include "attend/engine/step/image_steps.h"
 #include "attend/engine/step/step_runner.h"
 #include "attend/exec/executors.h"
 #include "attend/exec/step_trace.h"
@@ -174,6 +175,7 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   executors_->complete(info_.executors);
   if (!config.model_path.empty()) tokenizer_ = Tokenizer::find(*checkpoint);
   add_tokenizer_eos();
+  if (tokenizer_ && model_spec_.vision) find_markers(*tokenizer_, model_spec_.vision->markers);
   if (tokenizer_) info_.max_token_bytes = longest_token(*tokenizer_);
   if (!tokenizer_) tokenizer_note_ = note_on_missing(MissingFile::kTokenizer, config.model_path);
   warn_about_token_ids(config.model_path);
@@ -219,6 +221,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   runner_ = std::make_unique<StepRunner>(
       executors_->target(), CommonPrefix(*rows_, info_.page_size, info_.target().cascade_min_keys),
       trace_.get(), has_head);
+  if (ImageEncoder* const encoder = executors_->image_encoder())
+    image_steps_ = std::make_unique<ImageSteps>(*encoder, executors_->target().stream());
   outputs_ =
       std::make_unique<OutputProcessor>(tokenizer(), model_spec_.eos_token_ids, memory_->longest_request(),
                                         *runner_, stats_.num_generated_tokens);
@@ -276,7 +280,9 @@ std::unique_ptr<Request> Engine::prepare(GenerationRequest source) const {
       throw ContextLengthError("prompt of " + std::to_string(text->size()) + " bytes: the context holds " +
                                std::to_string(info_.context_length) + " tokens of at most " +
                                std::to_string(info_.max_token_bytes) + " bytes");
-    source.prompt = tokenizer_->encode(*text);
+    std::string with_placeholders = *text;
+    if (!source.images.empty()) write_placeholders(model_spec_, with_placeholders);
+    source.prompt = tokenizer_->encode(with_placeholders);
   }
   auto& prompt = std::get<std::vector<int32_t>>(source.prompt);
   require(!prompt.empty(), "prompt: no tokens");
@@ -477,12 +483,14 @@ void Engine::finish_in_flight(const OutputSink& sink) {
 }
 
 bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
+  if (image_steps_) encode_images(sink);
   ScheduledStep& step = schedule();
   stats_.num_cached_tokens = memory_->num_cached_tokens();
   stats_.num_evicted_tokens = memory_->num_evicted_pages() * memory_->page_size();
   stats_.num_recoveries = scheduler_->num_recoveries();
   if (step.requests.empty()) {
     // Returns early, so that requests can be submitted and aborted meanwhile.
+    if (scheduler_->waits_for_image()) return true;
     if (scheduler_->wait(std::chrono::milliseconds(5))) return true;
     ensure(scheduler_->idle(), "scheduler: requests are waiting, but none can be admitted");
     return false;
@@ -495,6 +503,14 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
     fail_step(step, error.what(), sink);
   }
   return true;
+}
+
+void Engine::encode_images(const OutputSink& sink) {
+  const TraceSpan span(trace_.get(), "images");
+  const auto failure = image_steps_->advance(scheduler_->running());
+  if (!failure) return;
+  outputs_->end(*failure->request, FinishReason::kError, failure->message, sink);
+  end_drafts(*scheduler_->finish(failure->request->id));
 }
 
 ScheduledStep* Engine::begin_overlapped_step(const ScheduledStep& step) {

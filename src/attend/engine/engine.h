@@ -23,6 +23,7 @@ class Adapters;
 class AdaptiveSteps;
 class Drafter;
 class Executors;
+class ImageSteps;
 class OutputProcessor;
 class Pooler;
 class ReqToTokenPool;
@@ -201,6 +202,8 @@ class Engine {
   ScheduledStep& schedule();
   // Returns false if there is nothing to do.
   bool begin_step(Clock::time_point start, const OutputSink& sink);
+  // Computes a part of an image that a running request waits for.
+  void encode_images(const OutputSink& sink);
   // Returns null if the next step can not be scheduled yet.
   ScheduledStep* begin_overlapped_step(const ScheduledStep& step);
   void end_step(ScheduledStep& step, const OutputSink& sink);
@@ -242,7 +245,8 @@ class Engine {
   std::unique_ptr<AdaptiveSteps> adaptive_;         // null: drafts have the length of the options
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<StepRunner> runner_;
-  std::unique_ptr<Pooler> pooler_;  // null: the engine generates
+  std::unique_ptr<ImageSteps> image_steps_;  // null: the engine encodes no images
+  std::unique_ptr<Pooler> pooler_;           // null: the engine generates
   std::unique_ptr<OutputProcessor> outputs_;
   RequestId next_id_ = 1;
   bool overlaps_ = false;

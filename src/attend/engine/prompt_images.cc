@@ -41,7 +41,9 @@ std::shared_ptr<const PromptImages> place_images(const ModelSpec& model, std::sp
   const auto num_placeholders = std::ranges::count(prompt, *model.image_token_id);
   require(num_placeholders == std::ssize(files), "images: ", files.size(), ", but the prompt has ",
           num_placeholders, " placeholders (token ", *model.image_token_id, ")");
+  const ImageMarkers& markers = model.vision->markers;
   auto images = std::make_shared<PromptImages>();
+  images->bidirectional = model.has_bidirectional_items();
   std::vector<ImageSpan> spans;
   std::vector<int32_t> expanded;
   for (const int32_t id : prompt) {
@@ -49,12 +51,20 @@ std::shared_ptr<const PromptImages> place_images(const ModelSpec& model, std::sp
       expanded.push_back(id);
       continue;
     }
-    const size_t number = images->images.size();
-    const PlacedImage placed{.image = read_image(files[number], number + 1, model.vision->processor),
-                             .first_token = static_cast<int>(expanded.size())};
-    expanded.resize(expanded.size() + static_cast<size_t>(placed.image->num_tokens()), id);
-    spans.push_back({placed.first_token, placed.image->rows, placed.image->columns});
-    images->images.push_back(placed);
+    const size_t index = images->images.size();
+    const auto image = read_image(files[index], index + 1, model.vision->processor);
+    images->images.push_back(image);
+    spans.push_back({static_cast<int>(expanded.size()), image->rows, image->columns});
+    const bool ends_rows = !markers.row_end.empty();
+    const int num_runs = ends_rows ? image->rows : 1, length = image->num_tokens() / num_runs;
+    for (int run = 0; run < num_runs; ++run) {
+      images->runs.push_back({.image = index,
+                              .first_token = static_cast<int>(expanded.size()),
+                              .first_row = run * length,
+                              .num_tokens = length});
+      expanded.resize(expanded.size() + static_cast<size_t>(length), id);
+      if (ends_rows) expanded.push_back(run + 1 < num_runs ? markers.row_end_id : markers.image_end_id);
+    }
   }
   prompt = std::move(expanded);
   const bool has_axes =
@@ -66,12 +76,31 @@ std::shared_ptr<const PromptImages> place_images(const ModelSpec& model, std::sp
   return images;
 }
 
+void find_markers(const Tokenizer& tokenizer, ImageMarkers& markers) {
+  if (markers.row_end.empty()) return;
+  markers.row_end_id = tokenizer.token_id(markers.row_end).value_or(markers.row_end_id);
+  markers.image_end_id = tokenizer.token_id(markers.image_end).value_or(markers.image_end_id);
+}
+
+void write_placeholders(const ModelSpec& model, std::string& text) {
+  if (!model.vision || model.vision->markers.template_text.empty()) return;
+  const ImageMarkers& markers = model.vision->markers;
+  for (size_t at = text.find(markers.template_text); at != std::string::npos;
+       at = text.find(markers.template_text, at + markers.prompt_text.size()))
+    text.replace(at, markers.template_text.size(), markers.prompt_text);
+}
+
+void write_placeholders(const ModelSpec& model, std::vector<ChatTemplate::Part>& parts) {
+  for (ChatTemplate::Part& part : parts)
+    if (!part.from_user) write_placeholders(model, part.text);
+}
+
 std::vector<int32_t> image_keys(const PromptImages& images, std::span<const int32_t> prompt) {
   std::vector<int32_t> keys(prompt.begin(), prompt.end());
-  for (const PlacedImage& placed : images.images)
-    for (int token = 0; token < placed.image->num_tokens(); ++token)
-      keys[static_cast<size_t>(placed.first_token + token)] =
-          image_key(placed.image->hash, static_cast<uint64_t>(token));
+  for (const ImageRun& run : images.runs)
+    for (int token = 0; token < run.num_tokens; ++token)
+      keys[static_cast<size_t>(run.first_token + token)] =
+          image_key(images.images[run.image]->hash, static_cast<uint64_t>(run.first_row + token));
   return keys;
 }
 

@@ -99,7 +99,9 @@ struct Request {
   int64_t arrival = 0;                        // number of requests submitted before
   int num_skipped = 0;                        // GenerationRequest::num_skipped
   bool pools = false;  // from a PoolingRequest: its hidden states are pooled, and no token is sampled
-  std::shared_ptr<const PromptImages> images;   // null: the prompt is text
+  std::shared_ptr<const PromptImages> images;  // null: the prompt is text
+  // By index of `images`: rows of the images that are encoded and not computed yet. Empty elements: others.
+  std::vector<Tensor> encoded;
   std::vector<int32_t> keys;                    // of all tokens, if there are images: see prefix_keys()
   std::vector<int32_t> token_types;             // one per token (ModelInput::token_types); empty: all are 0
   std::shared_ptr<const NamedAdapter> adapter;  // null: none; its salt is a part of cache_salt
@@ -141,6 +143,10 @@ struct Request {
     const auto num_scored = static_cast<int>(prompt_logprobs.logprobs.size());
     return params.prompt_logprobs && num_scored < num_prompt - 1 ? num_scored : num_tokens() - 1;
   }
+  // Number of first tokens that can be computed: all before the next image that is not encoded.
+  int encoded_end() const;
+  // Returns true while an image is not encoded that the request has not computed.
+  bool waits_for_image() const { return encoded_end() < num_tokens(); }
   int num_to_compute() const { return num_tokens() - num_computed; }
   // Returns false while the mask of the next token is being computed.
   bool mask_ready() const { return !mask || mask->ready(); }

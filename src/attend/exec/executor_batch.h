@@ -9,7 +9,7 @@
 #include "attend/base/ids.h"
 #include "attend/kernels/sampling/sampling.h"
 #include "attend/model/config/draft_spec.h"
-#include "attend/model/multimodal/image_item.h"
+#include "attend/model/model.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
@@ -71,14 +71,6 @@ struct HiddenRows {
   TensorView rows;  // [count, width], contiguous, in memory that the device reads
 };
 
-// Consecutive tokens of an image in the step.
-struct ImageTokens {
-  const ImageItem* image = nullptr;  // alive during the launch
-  int first_token = 0;               // in the batch
-  int first_row = 0;                 // of the image's tokens
-  int count = 0;
-};
-
 struct ExecutorBatch {
   ForwardMode mode = ForwardMode::kIdle;
   std::vector<ExecutorRequest> requests;
@@ -92,7 +84,9 @@ struct ExecutorBatch {
   std::vector<int32_t> tree_parents;
   // [3 * num_tokens]: ModelInput::rope_positions; empty: those of the requests
   std::vector<int32_t> rope_positions;
-  std::vector<ImageTokens> images;           // executors with ExecutorConfig::encodes_images
+  // [num_tokens]: ForwardBatch::last_keys; empty: the step has no image with bidirectional attention
+  std::vector<int32_t> last_keys;
+  std::vector<EmbeddingRows> images;         // encoded rows of the tokens of images
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.
   std::vector<kernels::SamplingRule> rules;

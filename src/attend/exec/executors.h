@@ -27,6 +27,8 @@ class Executors {
   Executor& target() { return *all_ranks(0); }
   // Predicts drafts; null without a draft model.
   Executor* draft() { return all_ranks(1); }
+  // Encodes the target's images; null if it encodes none.
+  ImageEncoder* image_encoder() { return executors_.front()->image_encoder(); }
   // Reason for which no step can be launched, after a rank has failed; empty: there is none. Thread-safe.
   std::string failure() const { return ranks_ ? ranks_->failure() : std::string(); }
 

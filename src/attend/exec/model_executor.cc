@@ -134,7 +134,7 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   // These two calls are not part of the graph: their copies differ in each step, and most steps have none.
   queue_late_token_ids(batch);
   queue_hidden_rows(batch);
-  queue_images(batch);
+  image_rows_ = batch.images;
   adapters_ = step_adapters_.build(batch, config_.placement.rank);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
@@ -192,20 +192,6 @@ void ModelExecutor::queue_hidden_rows(const ExecutorBatch& batch) {
     require(hidden.rows.dtype == to.dtype && hidden.rows.rank == 2 && hidden.rows.shape[1] == to.shape[1],
             "hidden_rows ", hidden.rows, ": expected ", to.dtype, "[", to.shape[0], ", ", to.shape[1], "]");
     kernels::copy_rows(hidden.rows, to, stream_);
-  }
-}
-
-void ModelExecutor::queue_images(const ExecutorBatch& batch) {
-  image_rows_.clear();
-  encoded_.clear();
-  if (batch.images.empty()) return;
-  ensure(images_.has_value(), "images for an executor that encodes none");
-  const TraceSpan span(trace_, "images");
-  for (const ImageTokens& part : batch.images) {
-    encoded_.push_back(images_->rows(*part.image, stream_));
-    image_rows_.push_back(
-        {.first_token = part.first_token,
-         .rows = encoded_.back().view().slice(0, part.first_row, part.first_row + part.count)});
   }
 }
 

@@ -11,7 +11,7 @@
 #include "attend/exec/executor_config.h"
 #include "attend/exec/executor_info.h"
 #include "attend/exec/graph_runner.h"
-#include "attend/exec/image_cache.h"
+#include "attend/exec/image_encoder.h"
 #include "attend/exec/replay_arrays.h"
 #include "attend/exec/step_adapters.h"
 #include "attend/exec/step_arrays.h"
@@ -61,6 +61,8 @@ class ModelExecutor final : public Executor {
   // memory.
   TensorView hidden_inputs(HiddenSource source) const;
   const Model& model() const { return *model_; }  // after load()
+  // Null unless ExecutorConfig::encodes_images. Its work is queued on stream().
+  ImageEncoder* image_encoder() { return images_ ? &*images_ : nullptr; }
   int num_kv_layers() const { return static_cast<int>(config_.backend.model.layers.size()); }
   // Batch sizes that decode steps are padded to, in ascending order.
   const std::vector<int>& decode_sizes() const { return config_.decode_sizes; }
@@ -75,8 +77,6 @@ class ModelExecutor final : public Executor {
   // Graphs of a draft head: decode steps follow its own predictions, steps with more tokens per request read
   // the target's states (draft extend).
   static HiddenSource graph_source(const StepSize& size);
-  // Encodes the images of the step that are not in the cache, and sets image_rows_.
-  void queue_images(const ExecutorBatch& batch);
   // Size that a step is padded to.
   StepSize padded_size(const ExecutorBatch& batch) const;
   // Steps recurrent states through the accepted tokens of the last launch.
@@ -96,9 +96,8 @@ class ModelExecutor final : public Executor {
   std::optional<StepArrays> arrays_;
   std::optional<ReplayArrays> replay_arrays_;  // engines with speculation and recurrent states
   int num_verified_tokens_ = 0;                // of the last launch
-  std::optional<ImageCache> images_;           // executors that encode images
-  std::vector<EmbeddingRows> image_rows_;      // of the step
-  std::vector<Tensor> encoded_;                // storage of image_rows_
+  std::optional<ImageEncoder> images_;         // executors that encode images
+  View<const EmbeddingRows> image_rows_;       // of the step
   StepAdapters step_adapters_;
   kernels::AdapterBatch adapters_;  // of the step
   GraphRunner graphs_;

@@ -8,7 +8,7 @@
 namespace attend {
 
 StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
-                           int num_token_types, int num_rope_positions, int mask_words) {
+                           int num_token_types, int num_rope_positions, int num_last_keys, int mask_words) {
   size_t offset = 0;
   const auto place = [&]<class T>(T*& array, int count) {
     array =
@@ -33,6 +33,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   place(suffix_offsets, num_reqs);
   place(token_types, num_token_types);
   place(rope_positions, num_rope_positions);
+  place(last_keys, num_last_keys);
   place(columns, 0);
   num_bytes = offset;
 }
@@ -59,7 +60,7 @@ StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, co
       columns_(columns),
       has_prefix_info_(has_prefix_info),
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens,
-                   3 * limits.max_tokens, ceil_div(limits.max_tree_tokens, 64))
+                   3 * limits.max_tokens, limits.max_tokens, ceil_div(limits.max_tree_tokens, 64))
                     .num_bytes +
                 column_bytes(columns, limits.max_reqs, limits.max_tokens),
             request_table.device),
@@ -85,6 +86,9 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   const auto num_positions = static_cast<int>(step.rope_positions.size());
   ensure(num_positions == 0 || num_positions == 3 * all_tokens, "a step of ", all_tokens, " tokens with ",
          num_positions, " positions on three axes");
+  const auto num_last_keys = static_cast<int>(step.last_keys.size());
+  ensure(num_last_keys == 0 || num_last_keys == all_tokens, "a step of ", all_tokens, " tokens with ",
+         num_last_keys, " last keys");
   // The same for all steps of a padded size, also if a graph is captured with padding only.
   int max_seqlen_q = padded ? size.max_seqlen_q : 0, max_seqlen_kv = padded ? 1 : 0;
   for (const ExecutorRequest& request : step.requests) max_seqlen_q = std::max(max_seqlen_q, request.num_new);
@@ -95,7 +99,8 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
          step.tree_parents.size(), " tokens in a step of ", step.num_tokens());
   mask_words_ = has_mask ? ceil_div(max_seqlen_q, 64) : 0;
   const auto arrays_at = [&](std::byte* base) {
-    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions, mask_words_);
+    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions, num_last_keys,
+                  mask_words_);
   };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
   arrays.cu_seqlen_q[0] = 0;
@@ -104,6 +109,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   std::ranges::copy(step.token_ids, arrays.token_ids);
   std::ranges::copy(step.token_types, arrays.token_types);
   std::ranges::copy(step.rope_positions, arrays.rope_positions);
+  std::ranges::copy(step.last_keys, arrays.last_keys);
   std::ranges::copy(step.rules, arrays.rules);
   for (int i = 0; i < num_reqs; ++i) {
     const ExecutorRequest& request = step.requests[static_cast<size_t>(i)];
@@ -248,6 +254,7 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {on_device.tree_mask, tokens * static_cast<size_t>(mask_words_)},
+            .last_keys = {on_device.last_keys, step.last_keys.size()},
             .prefix_ready = step.prefix_ready,
             .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
                        .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},

@@ -49,7 +49,7 @@ class StepArrays {
   struct Arrays {
     // `mask_words`: words of the tree mask per token; 0: no tree mask.
     Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, int num_token_types,
-           int num_rope_positions, int mask_words);
+           int num_rope_positions, int num_last_keys, int mask_words);
 
     kernels::SamplingRule* rules;
     uint64_t* tree_mask;
@@ -60,6 +60,7 @@ class StepArrays {
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets;
     int32_t* token_types;     // only of steps with token types, which are not padded
     int32_t* rope_positions;  // only of steps with images' positions, which are not padded
+    int32_t* last_keys;       // only of steps with images of bidirectional attention, which are not padded
     int32_t* columns;
     size_t num_bytes;
   };

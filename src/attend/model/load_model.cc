@@ -81,10 +81,10 @@ void check_tensors(std::span<const WeightSlot> slots, WeightPrefixes prefixes, c
     const std::string layer = layer_prefix(0, spec, architecture.names);
     return check_draft_tensors(slots, files, spec, stored_name(layer, prefixes));
   }
-  UnusedTensorRules rules{
-      .layers = stored_name(std::string(architecture.names.layers) + ".", prefixes),
-      .predicts_more_tokens = architecture.predicts_more_tokens,
-      .encoder = placement.device.type == DeviceType::kCpu ? vision_prefix(files, spec) : std::string()};
+  UnusedTensorRules rules{.layers = stored_name(std::string(architecture.names.layers) + ".", prefixes),
+                          .predicts_more_tokens = architecture.predicts_more_tokens};
+  if (placement.device.type == DeviceType::kCpu)
+    if (const auto prefix = vision_prefix(files, spec)) rules.encoders = {prefix->tower, prefix->merger};
   if (placement.has_prediction) rules.read_elsewhere = prediction_prefixes(spec, architecture, files);
   check_unused_tensors(slots, files, spec, rules);
 }

@@ -17,19 +17,20 @@ const VisionNames& names_of(const ModelSpec& spec) {
 
 }  // namespace
 
-std::string vision_prefix(const CheckpointTensors& files, const ModelSpec& spec) {
-  if (!spec.vision) return "";
+std::optional<VisionPrefix> vision_prefix(const CheckpointTensors& files, const ModelSpec& spec) {
+  if (!spec.vision) return std::nullopt;
   const VisionNames& names = names_of(spec);
-  const auto found = std::ranges::find_if(names.prefixes, [&](std::string_view prefix) {
-    return files.contains(std::string(prefix) + std::string(names.patch_embedding) + ".weight");
+  const auto found = std::ranges::find_if(names.prefixes, [&](const VisionPrefix& prefix) {
+    return files.contains(std::string(prefix.tower) + std::string(names.patch_embedding) + ".weight");
   });
-  return found == names.prefixes.end() ? "" : std::string(*found);
+  return found == names.prefixes.end() ? std::nullopt : std::optional(*found);
 }
 
 std::unique_ptr<VisionTower> load_vision_tower(std::shared_ptr<const CheckpointTensors> files,
                                                const ModelSpec& spec, const ModelPlacement& placement) {
   auto tower = std::make_unique<VisionTower>(spec.vision.value(), names_of(spec), placement);
-  std::vector<WeightSlot> slots = tower->weight_slots(files ? vision_prefix(*files, spec) : "");
+  std::vector<WeightSlot> slots =
+      tower->weight_slots(files ? vision_prefix(*files, spec).value() : VisionPrefix());
   if (files) {
     find_quantized_tensors(slots, spec.quantization, *files);
     tower->adopt(map_weights(slots, spec.quantization, std::move(files), {}));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "attend/checkpoint/checkpoint.h"
 #include "attend/model/config/model_spec.h"
@@ -14,7 +15,7 @@ namespace attend {
 std::unique_ptr<VisionTower> load_vision_tower(std::shared_ptr<const CheckpointTensors> files,
                                                const ModelSpec& spec, const ModelPlacement& placement);
 
-// Prefix of the encoder's tensors in the files; empty: the files have none, or the model has no encoder.
-std::string vision_prefix(const CheckpointTensors& files, const ModelSpec& spec);
+// Prefixes of the encoder's tensors in the files; none: the files or the model have no encoder.
+std::optional<VisionPrefix> vision_prefix(const CheckpointTensors& files, const ModelSpec& spec);
 
 }  // namespace attend

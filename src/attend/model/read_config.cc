@@ -238,7 +238,8 @@ ModelSpec read_spec(const JsonNode& file) {
   }
   if (defaults.image_token_id >= 0) spec.image_token_id = read_image_token(file, defaults);
   if (architecture.vision != nullptr)
-    if (const auto vision = file.find("vision_config")) architecture.vision->read(*vision, json, spec);
+    if (const auto vision = file.find("vision_config"))
+      architecture.vision->read({.file = file, .vision = *vision, .decoder = json}, spec);
   return spec;
 }
 

@@ -95,6 +95,36 @@ TEST(PromptChunk, EndsAtTheEndOfThePromptOrOnTheGrid) {
                                       << " with room for " << prompt.room << ", grid " << prompt.grid;
 }
 
+TEST(PromptChunk, DividesNoItem) {
+  const ImageRun items[] = {{.first_token = 10, .num_tokens = 20},
+                            {.image = 1, .first_token = 30, .num_tokens = 20}};
+  const auto end = [&](int begin, int room) {
+    return chunk_end({.begin = begin, .prompt_end = 60, .room = room, .is_first = true, .items = items});
+  };
+  EXPECT_EQ(end(0, 9), 9);
+  EXPECT_EQ(end(0, 10), 10);
+  EXPECT_EQ(end(0, 11), 10);
+  EXPECT_EQ(end(0, 29), 10);
+  EXPECT_EQ(end(0, 30), 30);
+  EXPECT_EQ(end(0, 49), 30);
+  EXPECT_EQ(end(0, 50), 50);
+  EXPECT_EQ(end(10, 19), 10) << "less room than an item";
+  EXPECT_EQ(end(15, 14), 15) << "less room than the rest of an item";
+  EXPECT_EQ(end(15, 15), 30);
+}
+
+TEST(PromptChunk, EndsBeforeAnImageThatIsNotEncoded) {
+  const auto end = [](int begin, int room, int grid) {
+    return chunk_end(
+        {.begin = begin, .prompt_end = 60, .room = room, .grid = grid, .is_first = true, .ready_end = 20});
+  };
+  EXPECT_EQ(end(0, 100, 1), 20);
+  EXPECT_EQ(end(0, 10, 1), 10);
+  EXPECT_EQ(end(20, 100, 1), 20);
+  EXPECT_EQ(end(0, 100, 16), 16);
+  EXPECT_EQ(end(16, 100, 16), 16) << "stays on the grid";
+}
+
 TEST(Preemption, ChoosesTheShortestOutputThenTheLongestPrompt) {
   std::vector<std::pair<int, int>> order;
   std::vector<Request> requests;

@@ -84,7 +84,9 @@ std::variant<std::string, std::vector<int32_t>> encode_prompt(const Engine& engi
     content.push_back({{"type", "text"}, {"text", prompt.text}});
   }
   const nlohmann::json variables = {{"messages", {{{"role", "user"}, {"content", std::move(content)}}}}};
-  return chat->encode(*engine.tokenizer(), variables.dump());
+  std::vector<ChatTemplate::Part> parts = chat->render(variables.dump());
+  if (num_images > 0) write_placeholders(engine.model_spec(), parts);
+  return encode_parts(*engine.tokenizer(), parts);
 }
 
 // Returns the template selected by --chat or --chat-template.

@@ -442,8 +442,16 @@ void limit_graph_sizes(std::vector<int>& sizes, int max_reqs) {
   if (last != sizes.end()) sizes.erase(last + 1, sizes.end());
 }
 
+// Tokens of an image, for models in which a step computes all of them.
+int most_item_tokens(const ImageProcessorSpec& spec) {
+  ensure(spec.sizing == ImageSizing::kSquare, "images of several sizes with bidirectional attention");
+  return spec.edge / spec.factor() * (spec.edge / spec.factor());
+}
+
 // Returns the reason why the engine encodes no images; empty: it does. `checkpoint`: null: dummy weights.
-std::string refuse_images(const EngineConfig& config, const ModelSpec& model, const Checkpoint* checkpoint) {
+std::string refuse_images(const EngineConfig& config, const ModelSpec& model, const BatchLimits& limits,
+                          const Checkpoint* checkpoint) {
+  if (!model.no_vision.empty()) return model.no_vision;
   if (!model.vision) return model.architecture + " is supported with text only";
   const VisionSpec& vision = *model.vision;
   // Attention kernels have heads of multiples of 8.
@@ -458,8 +466,14 @@ std::string refuse_images(const EngineConfig& config, const ModelSpec& model, co
   for (const RopeConfig& rope : model.ropes)
     if (!rope.pair_axes.empty() && rope.type != RopeType::kDefault)
       return "attend supports positions of images without rope scaling";
-  if (checkpoint != nullptr && vision_prefix(*checkpoint->open_tensors(), model).empty())
+  if (checkpoint != nullptr && !vision_prefix(*checkpoint->open_tensors(), model))
     return "the model's files have no encoder of images";
+  // Other running requests may decode in the same step.
+  const int whole = model.has_bidirectional_items() ? most_item_tokens(vision.processor) : 0;
+  if (whole > 0 && whole + limits.max_reqs > limits.max_tokens + 1)
+    return "a step computes all " + std::to_string(whole) + " tokens of an image: chunked_prefill_size is " +
+           std::to_string(limits.max_tokens) + ", expected at least " +
+           std::to_string(whole + limits.max_reqs - 1);
   return "";
 }
 
@@ -478,7 +492,7 @@ std::string refuse_adapters(const EngineConfig& config) {
 ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given,
                               std::shared_ptr<const Checkpoint> checkpoint) {
   check_numbers(config, given);
-  const ModelSpec model = extend_positions(config, given);
+  ModelSpec model = extend_positions(config, given);
   EngineInfo info;
   info.deterministic = config.deterministic_inference;
   info.schedule_policy = config.schedule.policy;
@@ -493,9 +507,10 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
   info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;
   check_hierarchical_cache(config, model, info);
-  info.no_images = refuse_images(config, model, checkpoint.get());
+  info.no_images = refuse_images(config, model, info.limits, checkpoint.get());
   if (info.no_images.empty() && config.tp_size > 1) info.no_images = "tp_size above 1 computes text only";
   info.no_adapters = refuse_adapters(config);
+  if (!info.no_images.empty()) model.drop_bidirectional_items();
   std::vector<ResolvedExecutor> executors;
   for (int rank = 0; rank < config.tp_size; ++rank)
     executors.push_back(resolve_executor(

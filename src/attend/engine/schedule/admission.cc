@@ -42,13 +42,25 @@ void AdmissionBudget::charge(int num_prompt_tokens, int num_planned) {
   left_ -= static_cast<double>(round_up(num_prompt_tokens, unit_)) + unit_ + num_planned;
 }
 
+namespace {
+
+// Returns `end`, or the begin of the item that it divides.
+int end_before_item(const PromptChunk& prompt, int end) {
+  for (const ImageRun& item : prompt.items)
+    if (item.first_token < end && end < item.end_token()) return std::max(prompt.begin, item.first_token);
+  return end;
+}
+
+}  // namespace
+
 int chunk_end(const PromptChunk& prompt) {
-  const int limit = prompt.begin + std::max(0, prompt.room);
+  const int room_end = prompt.begin + std::max(0, prompt.room), limit = std::min(room_end, prompt.ready_end);
   if (prompt.prompt_end <= limit) return prompt.prompt_end;
   if (prompt.is_whole) return prompt.begin;
   const int grid_end = limit / prompt.grid * prompt.grid;
-  if (grid_end > prompt.begin) return grid_end;
-  return prompt.is_first ? limit : prompt.begin;
+  if (grid_end > prompt.begin) return end_before_item(prompt, grid_end);
+  // A chunk that ends at ready_end would leave the grid although a later step continues on it.
+  return prompt.is_first && limit == room_end ? end_before_item(prompt, limit) : prompt.begin;
 }
 
 }  // namespace attend

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <span>
 
 #include "attend/engine/request.h"
 
@@ -58,11 +60,14 @@ struct PromptChunk {
   int grid = 1;           // RequestMemory::chunk_grid()
   bool is_whole = false;  // the prompt may not be split: its tokens attend to later ones
   bool is_first = false;  // the step has no other prompt: a chunk may end off the grid
+  // Number of tokens that can be computed, at least `begin`; the next one waits for an image.
+  int ready_end = std::numeric_limits<int>::max();
+  std::span<const ImageRun> items = {};  // tokens that a chunk computes as a whole, from `begin` on
 };
 
 // Returns the position at which the chunk ends: prompt_end if the rest fits into the step, else the last
-// multiple of the grid that fits, or `begin` if no token is computed. All rules for splitting prompts are
-// here.
+// multiple of the grid that fits and does not divide an item, or `begin` if no token is computed. All rules
+// for splitting prompts are here.
 int chunk_end(const PromptChunk& prompt);
 
 }  // namespace attend

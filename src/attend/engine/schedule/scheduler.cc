@@ -103,7 +103,8 @@ void Scheduler::schedule_step() {
   schedule_prompts();
   admit_waiting();
   if (step_->requests.empty() &&
-      std::ranges::none_of(running_, [](const auto& request) { return request->waits_for_mask; }))
+      std::ranges::none_of(running_, [](const auto& request) { return request->waits_for_mask; }) &&
+      !waits_for_image())
     preempt_for_prompt();
   reserve_draft_slots();
   step_->prefix_ready = !memory_.reads_pending_keys();
@@ -143,6 +144,10 @@ bool Scheduler::wait(std::chrono::microseconds timeout) const {
   if (!next.waits_for_mask) return memory_.wait_for_prefix(next, timeout);
   next.mask->wait_for(timeout);
   return true;
+}
+
+bool Scheduler::waits_for_image() const {
+  return std::ranges::any_of(running_, [](const auto& request) { return request->waits_for_image(); });
 }
 
 bool Scheduler::can_overlap(const ScheduledStep& before) const {
@@ -286,6 +291,11 @@ void Scheduler::schedule_prompts() {
   }
 }
 
+std::span<const ImageRun> Scheduler::whole_items(const Request& request) {
+  if (!request.images || !request.images->bidirectional) return {};
+  return request.images->runs;
+}
+
 bool Scheduler::schedule_chunk(Request& request) {
   const auto found = std::ranges::find(step_->requests, &request, &ScheduledRequest::request);
   const int num_before = found == step_->requests.end() ? 0 : found->num_new;
@@ -294,7 +304,9 @@ bool Scheduler::schedule_chunk(Request& request) {
                              .room = num_before + room(),
                              .grid = memory_.chunk_grid(),
                              .is_whole = request.pools,
-                             .is_first = first_prompt_ == nullptr || first_prompt_ == &request});
+                             .is_first = first_prompt_ == nullptr || first_prompt_ == &request,
+                             .ready_end = request.encoded_end(),
+                             .items = whole_items(request)});
   const int num_new = end - request.num_computed;
   if (num_new <= num_before || !memory_.grow(request, end)) return num_before > 0;
   if (!request.decoding()) memory_.share_before_compute(request, end);
@@ -342,7 +354,8 @@ void Scheduler::admit_waiting() {
     if (request.waits_for_mask) return;
     if (!admit(request, slots, keys)) return;
     running_.push_back(waiting_.remove(request.id));
-    if (schedule_chunk(request)) continue;
+    // A request that waits for an image is admitted, since images of running requests are encoded.
+    if (schedule_chunk(request) || request.waits_for_image()) continue;
     // No token of the request fits into this step: the next step admits it.
     memory_.release(request);
     waiting_.push(std::move(running_.back()));

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,7 +51,8 @@ struct DraftRules {
 //     step.
 //   - Inputs to pool, each in one step: their tokens may attend to later ones.
 //   - Prompts in progress, in the order of admission, with the rest of max_tokens, split by chunk_end()
-//     (chunked prefill). Slots are allocated only for the tokens of this step.
+//     (chunked prefill). Slots are allocated only for the tokens of this step. A chunk ends before an image
+//     that is not encoded (ImageSteps); the request waits, and other requests continue.
 //   - Waiting requests, by policy, while the pool and limits.max_kv_tokens have room for their prompts and
 //     for the expected output of all requests.
 // If requests generate more than expected, and slots or max_kv_tokens run out, requests are preempted: the
@@ -108,6 +110,11 @@ class Scheduler {
   // without which nothing can be scheduled. Returns false if there is nothing to wait for.
   bool wait(std::chrono::microseconds timeout) const;
 
+  // Returns true if a running request waits for an image.
+  bool waits_for_image() const;
+  // In the order of admission. Valid until the next call of another function.
+  std::span<const std::unique_ptr<Request>> running() const { return running_; }
+
   int num_waiting() const { return waiting_.size(); }
   int num_running() const { return static_cast<int>(running_.size()); }
   int64_t num_preemptions() const { return num_preemptions_; }
@@ -145,6 +152,7 @@ class Scheduler {
   // Adds the next chunk of a prompt to the step, or extends the chunk that the step has. Returns false if the
   // step has no chunk of the prompt.
   bool schedule_chunk(Request& request);
+  static std::span<const ImageRun> whole_items(const Request& request);
   bool admit(Request& request, AdmissionBudget& slots, AdmissionBudget& keys);
   // Allocates slots for the request's skipped tokens, which count as computed. Returns false if slots are
   // short.

@@ -26,6 +26,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.token_types.clear();
   batch_.rope_positions.clear();
   batch_.images.clear();
+  batch_.last_keys.clear();
   batch_.late_token_ids.clear();
   batch_.tree_parents.clear();
   batch_.rules.clear();
@@ -41,6 +42,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
   ensure(batch_.num_tokens() == step.num_tokens, "step with ", step.num_tokens, " tokens, but requests with ",
          batch_.num_tokens());
+  if (!batch_.last_keys.empty()) batch_.last_keys.resize(batch_.token_ids.size(), 0);
   add_rope_positions(step);
   if (step.ahead) add_late_token_ids(step, tokens_before);
   return batch_;
@@ -96,13 +98,19 @@ void StepBatch::add_token_types(const Request& request, const ScheduledRequest& 
 void StepBatch::add_images(const Request& request, const ScheduledRequest& part) {
   const int begin = request.num_computed, end = begin + part.num_new;
   const int first_in_batch = batch_.num_tokens() - part.num_new;
-  for (const PlacedImage& placed : request.images->images) {
-    const int first = std::max(begin, placed.first_token), last = std::min(end, placed.end_token());
+  for (const ImageRun& run : request.images->runs) {
+    const int first = std::max(begin, run.first_token), last = std::min(end, run.end_token());
     if (first >= last) continue;
-    batch_.images.push_back({.image = placed.image.get(),
-                             .first_token = first_in_batch + first - begin,
-                             .first_row = first - placed.first_token,
-                             .count = last - first});
+    const int first_row = run.first_row + first - run.first_token,
+              first_token = first_in_batch + first - begin;
+    batch_.images.push_back(
+        {.first_token = first_token,
+         .rows = request.encoded[run.image].view().slice(0, first_row, first_row + last - first)});
+    if (!request.images->bidirectional) continue;
+    ensure(last == run.end_token(), "a chunk of request ", request.id, " ends at token ", last,
+           ", within an image of the tokens ", run.first_token, " to ", run.end_token());
+    batch_.last_keys.resize(static_cast<size_t>(first_token), 0);
+    batch_.last_keys.resize(static_cast<size_t>(first_token + last - first), run.end_token() - 1);
   }
 }
 

@@ -67,14 +67,23 @@ enum class AuxIds : uint8_t { kOutputs, kInputsUpToLast, kOutputsFromFirst };
 // Head of decoders: one matrix, applied to the last token.
 inline constexpr HeadLayer kScoreHead[] = {{.name = "score", .bias = false}};
 
+// Objects of a config.json with an encoder of images.
+struct VisionConfig {
+  const JsonNode& file;     // top level
+  const JsonNode& vision;   // vision_config
+  const JsonNode& decoder;  // fields of the decoder
+};
+
 // Encoder of images.
 struct VisionArchitecture {
-  // Sets spec.vision from vision_config, and the axes of spec.ropes. `decoder`: object with the fields of the
-  // decoder.
-  void (*read)(const JsonNode& vision, const JsonNode& decoder, ModelSpec& spec);
+  // Sets spec.vision, and the properties of the decoder that only images have. If attend does not have the
+  // encoder, sets spec.no_vision instead.
+  void (*read)(const VisionConfig& config, ModelSpec& spec);
   VisionNames names = {};
 };
 
+extern const VisionArchitecture kGemma3Vision;
+extern const VisionArchitecture kMistral3Vision;
 extern const VisionArchitecture kQwen25Vision;
 extern const VisionArchitecture kQwen35Vision;
 extern const VisionArchitecture kQwen3Vision;

@@ -181,12 +181,13 @@ constinit const ModelArchitecture kGemma3Embedding{.name = "Gemma3TextModel",
                                                    .prefixes = kBarePrefixes};
 
 constinit const ModelArchitecture kGemma3Multimodal{.name = "Gemma3ForConditionalGeneration",
-                                                    .models = "Gemma 3 4B to 27B (text)",
+                                                    .models = "Gemma 3 4B to 27B",
                                                     .read_layers = read_gemma3_layers,
                                                     .read_config = read_gemma3_config,
                                                     .defaults = gemma3_defaults(262208, 262144),
                                                     .text_config = TextConfig::kNested,
                                                     .names = kGemmaNames,
-                                                    .prefixes = kPrefixes};
+                                                    .prefixes = kPrefixes,
+                                                    .vision = &kGemma3Vision};
 
 }  // namespace attend

@@ -85,7 +85,7 @@ constinit const ModelArchitecture kMinistral3{
     .defaults = {.num_kv_heads = 8, .head_dim = 128, .norm_eps = 1e-5, .rope = {.theta = kMinistral3Theta}}};
 
 constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGeneration",
-                                            .models = "Mistral Small 3.1, 3.2, 4; Ministral 3 (text)",
+                                            .models = "Mistral Small 3.1, 3.2, 4; Ministral 3",
                                             .read_layers = read_mistral3_layers,
                                             .read_config = read_mistral3_config,
                                             .defaults = {.vocab_size = 131072,
@@ -100,7 +100,8 @@ constinit const ModelArchitecture kMistral3{.name = "Mistral3ForConditionalGener
                                                          .rope = {.theta = 1e9},
                                                          .image_token_id = 10},
                                             .text_config = TextConfig::kNested,
-                                            .prefixes = kMistral3Prefixes};
+                                            .prefixes = kMistral3Prefixes,
+                                            .vision = &kMistral3Vision};
 
 // MixtralForCausalLM: Mistral with experts in every layer. If sliding_window is set, all layers have a
 // window. It is null or absent in published configs.

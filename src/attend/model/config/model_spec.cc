@@ -23,6 +23,7 @@ AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id) {
           .window_left = spec.window_left,
           .window_right = sees_all ? 0 : spec.window_right,
           .chunk = spec.chunk,
+          .bidirectional_items = spec.bidirectional_items,
           .has_sinks = spec.sinks};
 }
 
@@ -192,6 +193,19 @@ bool ModelSpec::bidirectional() const {
   return std::ranges::any_of(layers, [](const LayerSpec& layer) {
     const auto* const attention = std::get_if<AttentionSpec>(&layer.mixer);
     return attention != nullptr && attention->window_right != 0;
+  });
+}
+
+void ModelSpec::drop_bidirectional_items() {
+  for (LayerSpec& layer : layers)
+    if (auto* const attention = std::get_if<AttentionSpec>(&layer.mixer))
+      attention->bidirectional_items = false;
+}
+
+bool ModelSpec::has_bidirectional_items() const {
+  return std::ranges::any_of(layers, [](const LayerSpec& layer) {
+    const auto* const attention = std::get_if<AttentionSpec>(&layer.mixer);
+    return attention != nullptr && attention->bidirectional_items;
   });
 }
 

@@ -109,6 +109,8 @@ struct AttentionSpec {
   int joined_size = 0;
   bool v_norm = false;  // normalizes each head of v without weights (Gemma 4)
   bool k_as_v = false;  // v is Wk x, before the norm and the rotation of k (Gemma 4)
+  // Tokens of an image attend to later ones of it (Gemma 3).
+  bool bidirectional_items = false;
   // Layer of the model whose K and V this layer attends to; it has no Wk and Wv. -1: its own (Gemma 4).
   int kv_layer = -1;
 
@@ -315,6 +317,7 @@ struct ModelSpec {
   // Placeholder for a part of an image.
   std::optional<int32_t> image_token_id;
   std::optional<VisionSpec> vision;  // encoder of images; absent: prompts are text only
+  std::string no_vision;             // reason why it is absent; empty: the model has none
 
   int num_layers() const { return static_cast<int>(layers.size()); }
   // Columns of the logits.
@@ -322,6 +325,10 @@ struct ModelSpec {
   // Returns true if tokens of any layer attend to later tokens: the model computes embeddings and cannot
   // generate.
   bool bidirectional() const;
+  // Prompts have no images.
+  void drop_bidirectional_items();
+  // Returns true if tokens of an image attend to later ones of it in any layer: a step computes all of them.
+  bool has_bidirectional_items() const;
   // Returns false if the model only computes vectors or scores.
   bool generates() const { return !bidirectional() && !classifier; }
   // Number of token types that an input may contain; 1: the model has none.

@@ -29,8 +29,42 @@ void expect_size(const JsonNode& json, const char* key, int expected) {
   if (size != expected) json.reject(key, std::to_string(expected) + ", as in vision_config of config.json");
 }
 
+// Reads a number, or an object with an equal height and width.
+void expect_square(const JsonNode& json, const char* key, int expected) {
+  const auto node = json.find(key);
+  if (!node || !node->value().is_object()) return expect_size(json, key, expected);
+  expect_size(*node, "height", expected);
+  expect_size(*node, "width", expected);
+}
+
 void read_pixels(const JsonNode& json, const char* key, int64_t& pixels) {
   if (const auto number = json.find_integer(key, 1, kMaxPixels)) pixels = *number;
+}
+
+void read_pixel_bounds(const JsonNode& json, ImageProcessorSpec& spec) {
+  if (const auto size = json.find("size")) {
+    read_pixels(*size, "shortest_edge", spec.min_pixels);
+    read_pixels(*size, "longest_edge", spec.max_pixels);
+  }
+  read_pixels(json, "min_pixels", spec.min_pixels);
+  read_pixels(json, "max_pixels", spec.max_pixels);
+  if (spec.min_pixels > spec.max_pixels)
+    fail(ErrorCode::kCorruptFile, json.where(), ": at least ", spec.min_pixels, " and at most ",
+         spec.max_pixels, " pixels: expected a range");
+}
+
+void read_size(const JsonNode& json, ImageProcessorSpec& spec) {
+  switch (spec.sizing) {
+    case ImageSizing::kPixelBounds:
+      return read_pixel_bounds(json, spec);
+    case ImageSizing::kSquare:
+      return expect_square(json, "size", spec.edge);
+    case ImageSizing::kLongestEdge:
+      constexpr int kMaxEdge = 1 << 13;
+      if (const auto size = json.find("size"))
+        spec.edge = size->find_integer("longest_edge", 1, kMaxEdge).value_or(spec.edge);
+      return;
+  }
 }
 
 }  // namespace
@@ -38,27 +72,23 @@ void read_pixels(const JsonNode& json, const char* key, int64_t& pixels) {
 void read_image_processor(const Checkpoint& checkpoint, ImageProcessorSpec& spec) {
   const auto json = find_processor(checkpoint);
   if (!json) return;
-  expect_size(*json, "patch_size", spec.patch_size);
+  expect_square(*json, "patch_size", spec.patch_size);
   expect_size(*json, "merge_size", spec.merge_size);
-  expect_size(*json, "temporal_patch_size", spec.num_frames);
+  if (spec.num_frames > 0) expect_size(*json, "temporal_patch_size", spec.num_frames);
   for (const char* key : {"do_resize", "do_rescale", "do_normalize"})
     if (!json->boolean_or(key, true)) json->at(key).unsupported("false: attend supports true");
-  constexpr int kBicubic = 3;  // of Pillow's filters
-  if (json->find_integer("resample", 0, 5).value_or(kBicubic) != kBicubic)
-    json->at("resample").unsupported("attend supports 3, bicubic");
+  if (json->boolean_or("do_pan_and_scan", false))
+    json->at("do_pan_and_scan").unsupported("true: attend encodes an image as a whole");
+  // Pillow's numbers of filters.
+  const bool bicubic = spec.filter == ResizeFilter::kBicubic;
+  const int filter = bicubic ? 3 : 2;
+  if (json->find_integer("resample", 0, 5).value_or(filter) != filter)
+    json->at("resample").unsupported(bicubic ? "attend supports 3, bicubic" : "attend supports 2, bilinear");
   if (std::abs(json->find_positive("rescale_factor").value_or(1.0 / 255.0) * 255.0 - 1.0) > 1e-6)
     json->at("rescale_factor").unsupported("attend supports 1 / 255");
   read_channels(*json, "image_mean", spec.mean);
   read_channels(*json, "image_std", spec.std);
-  if (const auto size = json->find("size")) {
-    read_pixels(*size, "shortest_edge", spec.min_pixels);
-    read_pixels(*size, "longest_edge", spec.max_pixels);
-  }
-  read_pixels(*json, "min_pixels", spec.min_pixels);
-  read_pixels(*json, "max_pixels", spec.max_pixels);
-  if (spec.min_pixels > spec.max_pixels)
-    fail(ErrorCode::kCorruptFile, json->where(), ": at least ", spec.min_pixels, " and at most ",
-         spec.max_pixels, " pixels: expected a range");
+  read_size(*json, spec);
 }
 
 }  // namespace attend

@@ -3,37 +3,73 @@
 
 #include <array>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "attend/kernels/fused/operations.h"
+#include "attend/media/image.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
 
-// Preparation of an image: it is resized so that both sides are multiples of factor() and the number of
-// pixels is within bounds, normalized to (x / 255 - mean) / std, and cut into square patches.
+// Rule for the size to which an image is resized. Sides are multiples of ImageProcessorSpec::factor().
+enum class ImageSizing : uint8_t {
+  kPixelBounds,  // about the image's own size, with a number of pixels from min_pixels to max_pixels
+  kSquare,       // edge x edge: the image is stretched
+  kLongestEdge,  // larger images shrink until no side is above `edge`; then sides are rounded up
+};
+
+// Preparation of an image: it is resized, normalized to (x / 255 - mean) / std, and cut into square patches.
 struct ImageProcessorSpec {
+  ImageSizing sizing = ImageSizing::kPixelBounds;
+  ResizeFilter filter = ResizeFilter::kBicubic;
   int patch_size = 14;
   int merge_size = 2;  // side of a square of patches that becomes one token
-  int num_frames = 2;  // frames of a patch; those of a still image are equal
-  int64_t min_pixels = 3136, max_pixels = 1003520;
-  std::array<float, 3> mean{}, std{};  // per channel
+  int num_frames = 2;  // frames of a patch; those of a still image are equal; 0: patches have no such axis
+  int64_t min_pixels = 3136, max_pixels = 1003520;  // kPixelBounds
+  int edge = 0;                                     // kSquare, kLongestEdge
+  std::array<float, 3> mean{}, std{};               // per channel
 
   int factor() const { return patch_size * merge_size; }
   int patches_per_token() const { return merge_size * merge_size; }
   // Numbers of a patch: channels, frames, rows, columns.
-  std::array<int64_t, 4> patch_axes() const { return {3, num_frames, patch_size, patch_size}; }
+  std::vector<int64_t> patch_axes() const {
+    if (num_frames == 0) return {Image::kChannels, patch_size, patch_size};
+    return {Image::kChannels, num_frames, patch_size, patch_size};
+  }
+};
+
+// Projection of neighboring patches to one token of the decoder.
+enum class VisionMerge : uint8_t {
+  kJoin,         // fc2(gelu(fc1([norm(x_1), norm(x_2), ...])))
+  kMean,         // W norm2(mean(norm(x)))
+  kChannelJoin,  // fc2(gelu(fc1(W [norm(x)_1, norm(x)_2, ...]))), where each channel of all patches is
+                 // adjacent
+};
+
+// Text and tokens of an image in a prompt, other than its placeholders.
+struct ImageMarkers {
+  // Text that a chat template writes for an image, and the text that is tokenized instead of it. Empty: the
+  // template writes the placeholder.
+  std::string_view template_text = {}, prompt_text = {};
+  // Tokens after each row of an image's tokens and, instead of the last one, after the image. Names in the
+  // tokenizer, and ids if it does not have them. Empty: there are none.
+  std::string_view row_end = {}, image_end = {};
+  int32_t row_end_id = -1, image_end_id = -1;
 };
 
 // Vision transformer (arXiv 2010.11929) over the patches of one image:
 //
-//   x = W patch + b, plus a learned position embedding, bilinearly interpolated to the image's grid
+//   x = W patch + b, plus a learned position embedding, bilinearly interpolated to the image's grid; or
+//   x = norm(W patch)
 //   per layer: x += proj(attention(rope(qkv(norm1(x))))); x += mlp(norm2(x))
-//   token = fc2(gelu(fc1(norm(x) of merge_size^2 neighboring patches)))
+//   token = merge(x of merge_size^2 neighboring patches), see VisionMerge
 //
-// Half of a head's rotated pairs have angles of the patch's row, the other half those of its column.
+// With D = head_dim, pair j < D / 4 of a head is rotated by row * theta^(-4 j / D), and pair D / 4 + j by
+// column * theta^(-(4 j + column_shift) / D).
 struct VisionSpec {
   ImageProcessorSpec processor = {};
+  ImageMarkers markers = {};
   int num_layers = 0;
   int hidden_size = 0;
   int num_heads = 0;
@@ -42,6 +78,11 @@ struct VisionSpec {
   kernels::NormKind norm_kind = kernels::NormKind::kLayer;
   float norm_eps = 1e-6f;
   bool patch_bias = false;
+  bool first_norm = false;  // after the patch embedding
+  bool biases = true;       // of the layers' projections
+  bool rotates = true;      // queries and keys have rotary embeddings
+  double rope_theta = 10000.0;
+  int column_shift = 0;
   bool gated_mlp = false;                                                     // with SiLU
   kernels::PlainActivation activation = kernels::PlainActivation::kGeluTanh;  // of MLPs without a gate
   int position_side = 0;  // side of the square grid of learned positions; 0: none
@@ -49,6 +90,9 @@ struct VisionSpec {
   // all do.
   int window_side = 0;
   std::vector<int> full_layers = {};
+  VisionMerge merge = VisionMerge::kJoin;
+  bool merge_biases = true;
+  float merge_eps = 1e-6f;  // of the norms of `merge`, but those of patches with kMean, which have norm_eps
   // Layers with an own projection of their output. The decoder adds the i-th of these rows to the residual
   // stream after its layer i (DeepStack, arXiv 2406.04334).
   std::vector<int> deepstack_layers = {};

@@ -18,9 +18,9 @@ struct ImageItem {
   int num_tokens() const { return rows * columns; }
 };
 
-// Size to which a model's processor resizes an image of width x height: sides are multiples of spec.factor(),
-// and their product is between min_pixels and max_pixels if the ratio of the sides allows it. Throws
-// Error(kInvalidArgument) for a ratio above 200.
+// Size to which a model's processor resizes an image of width x height, by spec.sizing. Throws
+// Error(kInvalidArgument) for an image of which a side would be empty and, with kPixelBounds, for a ratio of
+// its sides above 200.
 struct ImageSize {
   int width = 0, height = 0;
   bool operator==(const ImageSize&) const = default;

@@ -29,18 +29,20 @@ PatchLayout make_patch_layout(const ImageItem& image, const VisionSpec& spec) {
   return layout;
 }
 
-Tensor make_patches(const ImageItem& image, const PatchLayout& layout, const ImageProcessorSpec& spec) {
+Tensor make_patches(const ImageItem& image, const PatchLayout& layout, int begin, int end,
+                    const ImageProcessorSpec& spec) {
   constexpr int kChannels = Image::kChannels;
   const int64_t size = spec.patch_size, frame = size * size;
+  const int num_frames = std::max(1, spec.num_frames);
   // Mean and deviation of pixels from 0 to 255, in float32 as torchvision computes them.
   float mean[kChannels], deviation[kChannels];
   for (size_t c = 0; c < kChannels; ++c) {
     mean[c] = spec.mean[c] * 255.0f;
     deviation[c] = spec.std[c] * 255.0f;
   }
-  Tensor patches = Tensor::empty({layout.num_patches, kChannels * spec.num_frames * frame}, DType::kF32);
-  parallel_for_rows(layout.num_patches, patches.shape(1), [&](int64_t i) {
-    const auto index = static_cast<size_t>(i);
+  Tensor patches = Tensor::empty({end - begin, kChannels * num_frames * frame}, DType::kF32);
+  parallel_for_rows(end - begin, patches.shape(1), [&](int64_t i) {
+    const auto index = static_cast<size_t>(begin + i);
     const int64_t top = layout.patch_rows[index] * size, left = layout.patch_columns[index] * size;
     float* to = patches.view()[i].as<float>();
     for (int c = 0; c < kChannels; ++c) {
@@ -51,7 +53,7 @@ Tensor make_patches(const ImageItem& image, const PatchLayout& layout, const Ima
         for (int64_t x = 0; x < size; ++x, from += kChannels)
           *to++ = (static_cast<float>(*from) - mean[c]) / deviation[c];
       }
-      for (int repeated = 1; repeated < spec.num_frames; ++repeated) to = std::copy_n(first_frame, frame, to);
+      for (int repeated = 1; repeated < num_frames; ++repeated) to = std::copy_n(first_frame, frame, to);
     }
   });
   return patches;

@@ -21,7 +21,9 @@ struct PatchLayout {
 };
 PatchLayout make_patch_layout(const ImageItem& image, const VisionSpec& spec);
 
-// Normalized pixels of all patches in their order, f32 [num_patches, channels * frames * patch_size^2].
-Tensor make_patches(const ImageItem& image, const PatchLayout& layout, const ImageProcessorSpec& spec);
+// Normalized pixels of the patches [begin, end) in their order, f32 [end - begin, channels * frames *
+// patch_size^2].
+Tensor make_patches(const ImageItem& image, const PatchLayout& layout, int begin, int end,
+                    const ImageProcessorSpec& spec);
 
 }  // namespace attend

@@ -176,7 +176,9 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
     if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
     if (is_in_head(name, spec.classifier) || is_unused_kv(name, layers, spec)) continue;
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
-    if (!rules.encoder.empty() && name.starts_with(rules.encoder)) continue;
+    if (std::ranges::any_of(rules.encoders,
+                            [&](std::string_view prefix) { return name.starts_with(prefix); }))
+      continue;
     const bool is_draft_layer = rules.predicts_more_tokens && layer_of(name, layers) >= spec.num_layers();
     if (name.starts_with(layers) && !is_draft_layer) reject_unused_tensors(name, slots, files, spec, layers);
     const auto has_prefix = [&](const std::string& prefix) { return name.starts_with(prefix); };

@@ -24,9 +24,9 @@ std::string stored_name(std::string_view name, WeightPrefixes prefixes);
 // throws Error(kCorruptFile) with file, tensor and the expected tensors, since ignoring it would change
 // results. Other unused tensors are logged as one warning.
 struct UnusedTensorRules {
-  std::string layers;                 // prefix of the names of layers
-  bool predicts_more_tokens = false;  // layers after the last one are not errors
-  std::string encoder = {};           // prefix of tensors that an encoder loads; empty: none
+  std::string layers;                           // prefix of the names of layers
+  bool predicts_more_tokens = false;            // layers after the last one are not errors
+  std::vector<std::string_view> encoders = {};  // prefixes of tensors that an encoder loads
   // Prefixes of tensors that a draft reads: no warning.
   std::vector<std::string> read_elsewhere = {};
 };

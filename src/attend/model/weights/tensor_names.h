@@ -115,28 +115,39 @@ struct WeightPrefix {
 // applies. Names without a match stay unchanged.
 using WeightPrefixes = std::span<const WeightPrefix>;
 
-// Names of the tensors of a vision tower, below its prefix in the checkpoint. Weights have names
+// Prefixes of the tensors of a vision tower and of its merger in a checkpoint.
+struct VisionPrefix {
+  std::string_view tower, merger;
+};
+
+// Names of the tensors of a vision tower, below its prefixes. Weights have names
 // "<layers>.<layer>.<part>.weight" and, with a bias, ".bias".
 struct VisionNames {
   std::string_view patch_embedding = "patch_embed.proj";
   std::string_view positions = "pos_embed";
+  std::string_view first_norm = "";
   std::string_view layers = "blocks";
   std::string_view attention_norm = "norm1";
-  std::string_view qkv_proj = "attn.qkv";
+  std::string_view q_proj = "attn.qkv";
+  std::string_view k_proj = "attn.qkv";
+  std::string_view v_proj = "attn.qkv";
   std::string_view o_proj = "attn.proj";
   std::string_view mlp_norm = "norm2";
   std::string_view gate_proj = "mlp.gate_proj";
   std::string_view up_proj = "mlp.linear_fc1";
   std::string_view down_proj = "mlp.linear_fc2";
+  // The patch norm of VisionMerge::kMean is part of the tower; other names are below VisionPrefix::merger.
   std::string_view merger_norm = "merger.norm";
+  std::string_view merger_token_norm = "";  // kMean
+  std::string_view merger_join = "";        // kChannelJoin
   std::string_view merger_in = "merger.linear_fc1";
-  std::string_view merger_out = "merger.linear_fc2";
+  std::string_view merger_out = "merger.linear_fc2";     // kMean: full name of a matrix [in, out]
   std::string_view deepstack = "deepstack_merger_list";  // "<deepstack>.<i>.<part>"
   std::string_view deepstack_norm = "norm";
   std::string_view deepstack_in = "linear_fc1";
   std::string_view deepstack_out = "linear_fc2";
-  // Prefixes of the tower in checkpoints of different ages.
-  std::span<const std::string_view> prefixes = {};
+  // In checkpoints of different ages.
+  std::span<const VisionPrefix> prefixes = {};
 };
 
 }  // namespace attend

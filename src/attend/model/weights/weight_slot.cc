@@ -274,6 +274,15 @@ void SlotWriter::linear(const std::vector<Part>& parts, Inputs inputs, bool bias
   if (bias) slots_.push_back(std::move(biases));
 }
 
+void SlotWriter::transposed(std::string_view name, int64_t out_features, int64_t in_features,
+                            std::vector<Linear>& into) {
+  slots_.push_back({.parts = {{tensor_name(name, ""), out_features}},
+                    .columns = in_features,
+                    .use = WeightUse::kLinear,
+                    .layout = StoredLayout::kColumns,
+                    .place = set_linears(into)});
+}
+
 std::vector<WeightPart> SlotWriter::parts_per_expert(const Experts& experts,
                                                      std::initializer_list<Part> parts,
                                                      std::string_view kind) const {

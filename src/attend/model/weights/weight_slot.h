@@ -186,6 +186,9 @@ class SlotWriter {
   // Fills `into` with one Linear, or one per part.
   void linear(const std::vector<Part>& parts, Inputs inputs, bool bias, ShardAxis shard,
               std::vector<Linear>& into, bool dequantize_on_load = false, WeightUse use = WeightUse::kLinear);
+  // Linear layer without a bias: "<prefix><name>" is [in_features, out_features].
+  void transposed(std::string_view name, int64_t out_features, int64_t in_features,
+                  std::vector<Linear>& into);
   // Same for experts, without biases: "<prefix><experts>.<expert>.<part>.weight", first the parts of expert
   // 0, then those of expert 1, ...
   struct Experts {

@@ -367,9 +367,8 @@ std::vector<int32_t> Api::apply_template(const char* param, GenerationJob& job) 
   size_t num_bytes = 0;
   for (const ChatTemplate::Part& part : parts) num_bytes += part.text.size();
   check_prompt_bytes(param, num_bytes);
-  std::vector<Tokenizer::Part> pieces;
-  for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
-  return engine_.tokenizer()->encode(pieces);
+  if (!job.images.empty()) write_placeholders(engine_.model_spec(), parts);
+  return encode_parts(*engine_.tokenizer(), parts);
 }
 
 void Api::tokenize(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {

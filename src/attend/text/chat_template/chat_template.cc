@@ -299,9 +299,12 @@ std::vector<ChatTemplate::Part> ChatTemplate::render_continued(std::string_view 
 
 std::vector<int32_t> ChatTemplate::encode(const Tokenizer& tokenizer, std::string_view variables,
                                           bool add_generation_prompt, std::time_t now) const {
-  const std::vector<Part> parts = render(variables, add_generation_prompt, now);
+  return encode_parts(tokenizer, render(variables, add_generation_prompt, now));
+}
+
+std::vector<int32_t> encode_parts(const Tokenizer& tokenizer, const std::vector<ChatTemplate::Part>& parts) {
   std::vector<Tokenizer::Part> pieces;
-  for (const Part& part : parts) pieces.push_back({part.text, !part.from_user});
+  for (const ChatTemplate::Part& part : parts) pieces.push_back({part.text, !part.from_user});
   return tokenizer.encode(pieces);
 }
 

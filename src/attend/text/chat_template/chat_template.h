@@ -72,5 +72,8 @@ class ChatTemplate {
   std::shared_ptr<const Impl> impl_;
 };
 
+// Returns the token ids of a rendered conversation.
+std::vector<int32_t> encode_parts(const Tokenizer& tokenizer, const std::vector<ChatTemplate::Part>& parts);
+
 }  // namespace attend
 #pragma GCC visibility pop

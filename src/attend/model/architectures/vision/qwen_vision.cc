@@ -3,16 +3,10 @@
 #include <string>
 
 #include "attend/base/error.h"
-#include "attend/model/architectures/architecture.h"
+#include "attend/model/architectures/vision/vision_fields.h"
 
 namespace attend {
 namespace {
-
-constexpr int kMaxTowerSize = 1 << 20;
-
-int read_tower_size(const JsonNode& json, const char* key, int missing) {
-  return json.find_integer(key, 1, kMaxTowerSize).value_or(missing);
-}
 
 // Reads an array of layers.
 std::vector<int> read_layer_list(const JsonNode& json, const char* key, int num_layers) {
@@ -29,14 +23,13 @@ VisionSpec read_tower(const JsonNode& json, const VisionSpec& defaults) {
   processor.patch_size = read_tower_size(json, "patch_size", processor.patch_size);
   processor.merge_size = read_tower_size(json, "spatial_merge_size", processor.merge_size);
   processor.num_frames = read_tower_size(json, "temporal_patch_size", processor.num_frames);
-  if (json.find_integer("in_channels", 1, kMaxTowerSize).value_or(3) != 3) json.reject("in_channels", "3");
+  expect_channels(json, "in_channels");
   spec.num_layers = read_tower_size(json, "depth", spec.num_layers);
   spec.hidden_size = read_tower_size(json, "hidden_size", spec.hidden_size);
   spec.num_heads = read_tower_size(json, "num_heads", spec.num_heads);
   spec.intermediate_size = read_tower_size(json, "intermediate_size", spec.intermediate_size);
   spec.out_size = read_tower_size(json, "out_hidden_size", spec.out_size);
-  if (spec.hidden_size % spec.num_heads != 0)
-    json.reject("hidden_size", "a multiple of num_heads " + std::to_string(spec.num_heads));
+  check_heads(json, spec);
   return spec;
 }
 
@@ -63,10 +56,8 @@ void set_pair_axes(const JsonNode& decoder, std::array<int, 3> sections, bool in
   }
 }
 
-constexpr std::array<float, 3> kClipMean{0.48145466f, 0.4578275f, 0.40821073f};
-constexpr std::array<float, 3> kClipStd{0.26862954f, 0.26130258f, 0.27577711f};
-
-void read_qwen25_vision(const JsonNode& json, const JsonNode& decoder, ModelSpec& spec) {
+void read_qwen25_vision(const VisionConfig& config, ModelSpec& spec) {
+  const JsonNode& json = config.vision;
   constexpr int kWindowSize = 112;
   VisionSpec vision = read_tower(json, {.processor = {.patch_size = 14, .mean = kClipMean, .std = kClipStd},
                                         .num_layers = 32,
@@ -85,7 +76,7 @@ void read_qwen25_vision(const JsonNode& json, const JsonNode& decoder, ModelSpec
                            ? read_layer_list(json, "fullatt_block_indexes", vision.num_layers)
                            : std::vector<int>{7, 15, 23, 31};
   spec.vision = vision;
-  set_pair_axes(decoder, {16, 24, 24}, /*interleaved=*/false, spec);
+  set_pair_axes(config.decoder, {16, 24, 24}, /*interleaved=*/false, spec);
 }
 
 // Qwen3-VL, and with fewer features Qwen3.5.
@@ -106,7 +97,8 @@ VisionSpec read_qwen3_tower(const JsonNode& json) {
   return vision;
 }
 
-void read_qwen3_vision(const JsonNode& json, const JsonNode& decoder, ModelSpec& spec) {
+void read_qwen3_vision(const VisionConfig& config, ModelSpec& spec) {
+  const JsonNode& json = config.vision;
   VisionSpec vision = read_qwen3_tower(json);
   vision.deepstack_layers = json.has("deepstack_visual_indexes")
                                 ? read_layer_list(json, "deepstack_visual_indexes", vision.num_layers)
@@ -117,15 +109,15 @@ void read_qwen3_vision(const JsonNode& json, const JsonNode& decoder, ModelSpec&
   if (!std::ranges::is_sorted(vision.deepstack_layers))
     json.reject("deepstack_visual_indexes", "layers in ascending order");
   spec.vision = vision;
-  set_pair_axes(decoder, {24, 20, 20}, /*interleaved=*/true, spec);
+  set_pair_axes(config.decoder, {24, 20, 20}, /*interleaved=*/true, spec);
 }
 
-void read_qwen35_vision(const JsonNode& json, const JsonNode& decoder, ModelSpec& spec) {
-  spec.vision = read_qwen3_tower(json);
-  set_pair_axes(decoder, {11, 11, 10}, /*interleaved=*/true, spec);
+void read_qwen35_vision(const VisionConfig& config, ModelSpec& spec) {
+  spec.vision = read_qwen3_tower(config.vision);
+  set_pair_axes(config.decoder, {11, 11, 10}, /*interleaved=*/true, spec);
 }
 
-constexpr std::string_view kQwenPrefixes[] = {"model.visual.", "visual."};
+constexpr VisionPrefix kQwenPrefixes[] = {{"model.visual.", "model.visual."}, {"visual.", "visual."}};
 
 }  // namespace
 
