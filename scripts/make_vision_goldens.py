@@ -66,9 +66,25 @@ def write_model(folder, config, family, prefixes, seed):
             weights[name] = one + 0.3 * torch.randn(weight.shape, generator=generator)
         if weight.dim() > 2:
             weights[name] = torch.randn(weight.shape, generator=generator) / weight[0].numel() ** 0.5
+        if name.endswith("position_embedding_table"):
+            weights[name] = 0.5 * torch.randn(weight.shape, generator=generator)
         if name.endswith("mm_input_projection_weight"):
             weights[name] = torch.randn(weight.shape, generator=generator) / weight.shape[0] ** 0.5
-    write_weights(folder, weights, 1)
+    write_weights(folder, weights | tower_buffers(config, weights, generator), 1)
+
+
+def tower_buffers(config, weights, generator):
+    """Bounds that clip some values, and the scale of standardized means."""
+    buffers = {}
+    stems = [name.removesuffix(".linear.weight") for name in weights if name.endswith(".linear.weight")]
+    for stem in stems:
+        for kind, bound in (("input_min", -1.5), ("input_max", 1.5), ("output_min", -2.0), ("output_max", 2.0)):
+            buffers[f"{stem}.{kind}"] = torch.tensor(bound * (1.0 + 0.3 * torch.rand((), generator=generator).item()))
+    if config["vision_config"].get("standardize"):
+        size = (config["vision_config"]["hidden_size"],)
+        buffers["model.vision_tower.std_bias"] = torch.randn(size, generator=generator)
+        buffers["model.vision_tower.std_scale"] = 1.0 + 0.3 * torch.randn(size, generator=generator)
+    return buffers
 
 
 def encode_images(model, family, generator):

@@ -5,15 +5,19 @@ from golden_configs import (
     QWEN_IMAGE_TOKENS,
     config_of,
     gemma3_multimodal,
+    gemma4_multimodal,
     ministral3,
     mistral3,
     multimodal,
     qwen3_5_text,
 )
-from transformers import Gemma3ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor
+from transformers import Gemma3ImageProcessor, Gemma4ImageProcessor, PixtralImageProcessor, Qwen2VLImageProcessor
+from transformers.models.gemma4 import image_processing_gemma4
 
 IMAGE, START = 127, 125
 PATCH = 4
+# Goldens are small.
+image_processing_gemma4._SUPPORTED_SOFT_TOKENS += (10,)
 CLIP = {
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
@@ -155,6 +159,43 @@ class Mistral3(Family):
         return given
 
 
+class Gemma4(Family):
+    BEGIN, END = 124, 123
+    merge = 3
+    processor_class = Gemma4ImageProcessor
+    processor = {
+        "do_normalize": False,
+        "max_soft_tokens": 10,
+        "patch_size": PATCH,
+        "pooling_kernel_size": 3,
+        "resample": 3,
+    }
+
+    def grid(self, given):
+        columns, rows = (given["image_position_ids"][0].max(dim=0).values + 1).tolist()
+        return torch.tensor([rows, columns])
+
+    def patches(self, given):
+        """With the tower's factor; the processor's rows follow each other, and end with padding."""
+        rows, columns = self.grid(given).tolist()
+        patches = 2 * (given["pixel_values"][0, : rows * columns] - 0.5)
+        cells = patches.reshape(rows // self.merge, self.merge, columns // self.merge, self.merge, -1)
+        return cells.permute(0, 2, 1, 3, 4).reshape(rows * columns, -1).contiguous()
+
+    def encode(self, model, given):
+        return model.model.get_image_features(given["pixel_values"], given["image_position_ids"]).pooler_output[0], []
+
+    def tokens(self, given):
+        return [self.BEGIN, *super().tokens(given), self.END]
+
+    def inputs(self, ids, images):
+        given = super().inputs(ids, images)
+        given["mm_token_type_ids"] = torch.tensor([[int(i == IMAGE) for i in ids]])
+        if images:
+            given["image_position_ids"] = torch.cat([image["image_position_ids"] for image in images])
+        return given
+
+
 TOWER = {
     "depth": 3,
     "hidden_size": 32,
@@ -235,6 +276,29 @@ def mistral3_vision():
     }
 
 
+def gemma4():
+    """Embeddings per layer, clipped projections, standardized means."""
+    config = gemma4_multimodal(
+        num_hidden_layers=3,
+        sliding_window=8,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+        hidden_size_per_layer_input=8,
+        use_bidirectional_attention="vision",
+    )
+    tower = {
+        "model_type": "gemma4_vision",
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "pooling_kernel_size": 3,
+        "position_embedding_size": 64,
+        "use_clipped_linears": True,
+        "standardize": True,
+        "rope_parameters": {"rope_type": "axial", "rope_theta": 100.0},
+    }
+    tokens = {"boi_token_id": 124, "eoi_token_id": 123, "audio_token_id": 122, "video_token_id": 121}
+    return config | tokens | {"vision_config": tower | SIZES}
+
+
 # Family, config, and prefixes of names in memory and in the file.
 CASES = {
     "vision-qwen3-vl": (Qwen(), qwen3_vl(), ()),
@@ -264,4 +328,5 @@ CASES = {
             ("lm_head.", "language_model.lm_head."),
         ),
     ),
+    "vision-gemma4": (Gemma4(), gemma4(), ()),
 }

@@ -21,7 +21,7 @@ using testing::HasSubstr;
 using testing_support::error_message;
 using Tokens = std::vector<int32_t>;
 
-constexpr int32_t kPlaceholder = 127, kRowEnd = 12, kImageEnd = 13;
+constexpr int32_t kPlaceholder = 127, kRowEnd = 12, kImageEnd = 13, kBegin = 124, kEnd = 123;
 
 std::filesystem::path golden_folder(const std::string& name) {
   return std::filesystem::path(ATTEND_SOURCE_DIR) / "tests/goldens" / name;
@@ -78,11 +78,14 @@ class ImageGolden : public testing::TestWithParam<const char*> {
         }
         const std::string image = "image." + std::to_string(images[request.images.size()]) + ".";
         const Tokens grid = read(goldens, image + "grid");
-        const int rows = grid[0] / 2, columns = grid[1] / 2;  // of tokens
+        const int merge = is_model("vision-gemma4") ? 3 : 2;
+        const int rows = grid[0] / merge, columns = grid[1] / merge;  // of tokens
+        if (is_model("vision-gemma4")) expanded.push_back(kBegin);
         for (int row = 0; row < rows; ++row) {
           expanded.insert(expanded.end(), static_cast<size_t>(columns), id);
-          if (ends_rows()) expanded.push_back(row + 1 < rows ? kRowEnd : kImageEnd);
+          if (is_model("vision-mistral3")) expanded.push_back(row + 1 < rows ? kRowEnd : kImageEnd);
         }
+        if (is_model("vision-gemma4")) expanded.push_back(kEnd);
         const Tensor file = goldens.tensor(image + "file");
         const View<const uint8_t> bytes = file.span<const uint8_t>();
         request.images.emplace_back(bytes.begin(), bytes.end());
@@ -107,10 +110,11 @@ class ImageGolden : public testing::TestWithParam<const char*> {
     }
   }
 
-  static bool ends_rows() { return GetParam() == std::string("vision-mistral3"); }
-  // Images have 16 tokens, which are computed in one step with up to 7 others.
-  static bool has_whole_images() { return GetParam() == std::string("vision-gemma3"); }
-  static int chunk(int size) { return has_whole_images() ? std::max(size, 16 + 7) : size; }
+  static bool is_model(const std::string& name) { return GetParam() == name; }
+  // An image of up to 16 or 10 tokens is computed in one step, with up to 7 other tokens.
+  static int chunk(int size) {
+    return std::max(size, is_model("vision-gemma3") ? 16 + 7 : is_model("vision-gemma4") ? 10 + 7 : 1);
+  }
 
   EngineConfig config_;
   std::vector<GenerationRequest> requests_;
@@ -190,10 +194,11 @@ TEST_P(ImageGolden, SharesAPrefixWithTheSameImageOnly) {
   EXPECT_EQ(first.num_cached, 0);
   // The images have equal sizes, so only keys of their pixels differ.
   EXPECT_EQ(flipped.num_prompt, first.num_prompt);
-  EXPECT_LE(flipped.num_cached, 4);
+  const int num_before = is_model("vision-gemma4") ? 5 : 4;  // tokens before the image's
+  EXPECT_LE(flipped.num_cached, num_before);
   // A prefix of a model with recurrent states ends at a saved state.
   if (!engine.model_spec().has_states()) {
-    EXPECT_EQ(flipped.num_cached, 4);
+    EXPECT_EQ(flipped.num_cached, num_before);
     EXPECT_EQ(again.num_cached, again.num_prompt - 1);
   }
   EXPECT_EQ(again.tokens, first.tokens);
@@ -215,7 +220,7 @@ TEST_P(ImageGolden, ContinuesAPrefixThatEndsWithinAnImage) {
 
 INSTANTIATE_TEST_SUITE_P(, ImageGolden,
                          testing::Values("vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5",
-                                         "vision-gemma3", "vision-mistral3"),
+                                         "vision-gemma3", "vision-mistral3", "vision-gemma4"),
                          [](const auto& param) {
                            std::string name = param.param;
                            std::ranges::replace(name, '-', '_');

@@ -19,8 +19,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing_support::error_message;
 
-constexpr const char* kCases[] = {"vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5", "vision-gemma3",
-                                  "vision-mistral3"};
+constexpr const char* kCases[] = {"vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5",
+                                  "vision-gemma3",   "vision-mistral3",   "vision-gemma4"};
 constexpr int kNumImages = 4;
 
 std::filesystem::path folder_of(const std::string& name) {
@@ -156,6 +156,22 @@ TEST(ChooseSize, FitsTheLongestEdgeAndRoundsUp) {
   EXPECT_EQ(size(1000, 2000), std::pair(784, 1540));
   EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { size(1, 4000); }),
               HasSubstr("image of 4000 x 1: a side is shorter than a pixel if the other has 1540"));
+}
+
+TEST(ChooseSize, UsesTheBudgetOfTokens) {
+  const ImageProcessorSpec gemma4{
+      .sizing = ImageSizing::kTokenBudget, .patch_size = 16, .merge_size = 3, .max_tokens = 280};
+  const auto size = [&](int height, int width) {
+    const ImageSize chosen = choose_size(width, height, gemma4);
+    return std::pair(chosen.height, chosen.width);
+  };
+  EXPECT_EQ(size(480, 640), std::pair(672, 912));
+  EXPECT_EQ(size(1080, 1920), std::pair(576, 1056));
+  EXPECT_EQ(size(13, 13), std::pair(768, 768));
+  // One token on the short side, and 280 at most on the other.
+  EXPECT_EQ(size(50, 5000), std::pair(48, 8016));
+  EXPECT_EQ(size(20, 9000), std::pair(48, 13440));
+  EXPECT_EQ(size(4000, 10), std::pair(13440, 48));
 }
 
 TEST(ChooseSize, StretchesToASquare) {

@@ -44,6 +44,7 @@ std::shared_ptr<const PromptImages> place_images(const ModelSpec& model, std::sp
   const ImageMarkers& markers = model.vision->markers;
   auto images = std::make_shared<PromptImages>();
   images->bidirectional = model.has_bidirectional_items();
+  images->pad_id = markers.pad_id;
   std::vector<ImageSpan> spans;
   std::vector<int32_t> expanded;
   for (const int32_t id : prompt) {
@@ -54,8 +55,9 @@ std::shared_ptr<const PromptImages> place_images(const ModelSpec& model, std::sp
     const size_t index = images->images.size();
     const auto image = read_image(files[index], index + 1, model.vision->processor);
     images->images.push_back(image);
+    if (markers.image_begin_id >= 0) expanded.push_back(markers.image_begin_id);
     spans.push_back({static_cast<int>(expanded.size()), image->rows, image->columns});
-    const bool ends_rows = !markers.row_end.empty();
+    const bool ends_rows = markers.row_end_id >= 0;
     const int num_runs = ends_rows ? image->rows : 1, length = image->num_tokens() / num_runs;
     for (int run = 0; run < num_runs; ++run) {
       images->runs.push_back({.image = index,
@@ -63,8 +65,9 @@ std::shared_ptr<const PromptImages> place_images(const ModelSpec& model, std::sp
                               .first_row = run * length,
                               .num_tokens = length});
       expanded.resize(expanded.size() + static_cast<size_t>(length), id);
-      if (ends_rows) expanded.push_back(run + 1 < num_runs ? markers.row_end_id : markers.image_end_id);
+      if (run + 1 < num_runs) expanded.push_back(markers.row_end_id);
     }
+    if (markers.image_end_id >= 0) expanded.push_back(markers.image_end_id);
   }
   prompt = std::move(expanded);
   const bool has_axes =

@@ -29,6 +29,7 @@ struct PromptImages {
   std::vector<ImageRun> runs;                            // in the order of the prompt
   // Tokens of a run attend to later ones of it: a step computes all of them.
   bool bidirectional = false;
+  int32_t pad_id = -1;  // ImageMarkers::pad_id
   // Positions of the prompt's tokens on each axis, for models with three, and the position of a later token
   // minus its index. Empty: models with one axis.
   std::vector<int32_t> axes[3];

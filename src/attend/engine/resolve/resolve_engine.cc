@@ -444,7 +444,8 @@ void limit_graph_sizes(std::vector<int>& sizes, int max_reqs) {
 
 // Tokens of an image, for models in which a step computes all of them.
 int most_item_tokens(const ImageProcessorSpec& spec) {
-  ensure(spec.sizing == ImageSizing::kSquare, "images of several sizes with bidirectional attention");
+  if (spec.sizing == ImageSizing::kTokenBudget) return spec.max_tokens;
+  ensure(spec.sizing == ImageSizing::kSquare, "images of any size with bidirectional attention");
   return spec.edge / spec.factor() * (spec.edge / spec.factor());
 }
 

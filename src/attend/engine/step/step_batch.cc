@@ -106,6 +106,8 @@ void StepBatch::add_images(const Request& request, const ScheduledRequest& part)
     batch_.images.push_back(
         {.first_token = first_token,
          .rows = request.encoded[run.image].view().slice(0, first_row, first_row + last - first)});
+    if (request.images->pad_id >= 0)
+      std::fill_n(batch_.token_ids.begin() + first_token, last - first, request.images->pad_id);
     if (!request.images->bidirectional) continue;
     ensure(last == run.end_token(), "a chunk of request ", request.id, " ends at token ", last,
            ", within an image of the tokens ", run.first_token, " to ", run.end_token());

@@ -83,6 +83,7 @@ struct VisionArchitecture {
 };
 
 extern const VisionArchitecture kGemma3Vision;
+extern const VisionArchitecture kGemma4Vision;
 extern const VisionArchitecture kMistral3Vision;
 extern const VisionArchitecture kQwen25Vision;
 extern const VisionArchitecture kQwen35Vision;

@@ -224,13 +224,14 @@ constinit const ModelArchitecture kGemma4{.name = "Gemma4ForCausalLM",
                                           .names = kGemma4Names};
 
 constinit const ModelArchitecture kGemma4Multimodal{.name = "Gemma4ForConditionalGeneration",
-                                                    .models = "Gemma 4 E2B, E4B, 26B-A4B, 31B (text)",
+                                                    .models = "Gemma 4 E2B, E4B, 26B-A4B, 31B",
                                                     .read_layers = read_gemma4_layers,
                                                     .read_config = read_gemma4_config,
                                                     .defaults = gemma4_defaults(258880),
                                                     .text_config = TextConfig::kNested,
                                                     .names = kGemma4Names,
-                                                    .prefixes = kGemma4Prefixes};
+                                                    .prefixes = kGemma4Prefixes,
+                                                    .vision = &kGemma4Vision};
 
 constinit const ModelArchitecture kGemma4Unified{.name = "Gemma4UnifiedForCausalLM",
                                                  .models = "Gemma 4 12B (text)",

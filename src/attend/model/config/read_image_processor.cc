@@ -8,7 +8,8 @@
 namespace attend {
 namespace {
 
-constexpr int kMaxPixels = 1 << 26;
+constexpr int kMaxPixels = 1 << 26, kMaxEdge = 1 << 13;
+constexpr int kMaxTokens = 1120;  // the largest number of transformers
 
 std::optional<JsonNode> find_processor(const Checkpoint& checkpoint) {
   if (const auto processor = checkpoint.find(CheckpointDocument::kProcessor))
@@ -60,10 +61,12 @@ void read_size(const JsonNode& json, ImageProcessorSpec& spec) {
     case ImageSizing::kSquare:
       return expect_square(json, "size", spec.edge);
     case ImageSizing::kLongestEdge:
-      constexpr int kMaxEdge = 1 << 13;
       if (const auto size = json.find("size"))
         spec.edge = size->find_integer("longest_edge", 1, kMaxEdge).value_or(spec.edge);
       return;
+    case ImageSizing::kTokenBudget:
+      spec.max_tokens = json.find_integer("max_soft_tokens", 1, kMaxTokens).value_or(spec.max_tokens);
+      return expect_size(json, "pooling_kernel_size", spec.merge_size);
   }
 }
 
@@ -75,8 +78,11 @@ void read_image_processor(const Checkpoint& checkpoint, ImageProcessorSpec& spec
   expect_square(*json, "patch_size", spec.patch_size);
   expect_size(*json, "merge_size", spec.merge_size);
   if (spec.num_frames > 0) expect_size(*json, "temporal_patch_size", spec.num_frames);
-  for (const char* key : {"do_resize", "do_rescale", "do_normalize"})
+  for (const char* key : {"do_resize", "do_rescale"})
     if (!json->boolean_or(key, true)) json->at(key).unsupported("false: attend supports true");
+  if (json->boolean_or("do_normalize", !spec.channels_last) == spec.channels_last)
+    json->at("do_normalize")
+        .unsupported(spec.channels_last ? "true: attend supports false" : "false: attend supports true");
   if (json->boolean_or("do_pan_and_scan", false))
     json->at("do_pan_and_scan").unsupported("true: attend encodes an image as a whole");
   // Pillow's numbers of filters.

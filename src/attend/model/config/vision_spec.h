@@ -17,6 +17,7 @@ enum class ImageSizing : uint8_t {
   kPixelBounds,  // about the image's own size, with a number of pixels from min_pixels to max_pixels
   kSquare,       // edge x edge: the image is stretched
   kLongestEdge,  // larger images shrink until no side is above `edge`; then sides are rounded up
+  kTokenBudget,  // images grow or shrink to at most max_tokens tokens, with about their ratio of sides
 };
 
 // Preparation of an image: it is resized, normalized to (x / 255 - mean) / std, and cut into square patches.
@@ -28,12 +29,17 @@ struct ImageProcessorSpec {
   int num_frames = 2;  // frames of a patch; those of a still image are equal; 0: patches have no such axis
   int64_t min_pixels = 3136, max_pixels = 1003520;  // kPixelBounds
   int edge = 0;                                     // kSquare, kLongestEdge
-  std::array<float, 3> mean{}, std{};               // per channel
+  int max_tokens = 0;                               // kTokenBudget
+  // Pixels of a patch are (row, column, channel) instead of (channel, row, column), and 2 (x / 255 - 1/2)
+  // without mean and std.
+  bool channels_last = false;
+  std::array<float, 3> mean{}, std{};  // per channel
 
   int factor() const { return patch_size * merge_size; }
   int patches_per_token() const { return merge_size * merge_size; }
   // Numbers of a patch: channels, frames, rows, columns.
   std::vector<int64_t> patch_axes() const {
+    if (channels_last) return {Image::kChannels * patch_size * patch_size};
     if (num_frames == 0) return {Image::kChannels, patch_size, patch_size};
     return {Image::kChannels, num_frames, patch_size, patch_size};
   }
@@ -43,6 +49,7 @@ struct ImageProcessorSpec {
 enum class VisionMerge : uint8_t {
   kJoin,         // fc2(gelu(fc1([norm(x_1), norm(x_2), ...])))
   kMean,         // W norm2(mean(norm(x)))
+  kScaledMean,   // W norm(sqrt(hidden_size) mean(x)), with standardized means if `standardizes`
   kChannelJoin,  // fc2(gelu(fc1(W [norm(x)_1, norm(x)_2, ...]))), where each channel of all patches is
                  // adjacent
 };
@@ -52,21 +59,24 @@ struct ImageMarkers {
   // Text that a chat template writes for an image, and the text that is tokenized instead of it. Empty: the
   // template writes the placeholder.
   std::string_view template_text = {}, prompt_text = {};
-  // Tokens after each row of an image's tokens and, instead of the last one, after the image. Names in the
-  // tokenizer, and ids if it does not have them. Empty: there are none.
+  // Tokens before the image, after each row of its tokens but the last, and after the image; -1: none. Names
+  // in the tokenizer, which replaces the ids if it has them.
+  int32_t image_begin_id = -1, row_end_id = -1, image_end_id = -1;
   std::string_view row_end = {}, image_end = {};
-  int32_t row_end_id = -1, image_end_id = -1;
+  // Id of which the tokens of an image have the embeddings per layer; -1: the placeholder's.
+  int32_t pad_id = -1;
 };
 
 // Vision transformer (arXiv 2010.11929) over the patches of one image:
 //
 //   x = W patch + b, plus a learned position embedding, bilinearly interpolated to the image's grid; or
 //   x = norm(W patch)
-//   per layer: x += proj(attention(rope(qkv(norm1(x))))); x += mlp(norm2(x))
+//   per layer: x += proj(attention(rope(qkv(norm1(x))))); x += mlp(norm2(x)); or with norms of the addends
 //   token = merge(x of merge_size^2 neighboring patches), see VisionMerge
 //
 // With D = head_dim, pair j < D / 4 of a head is rotated by row * theta^(-4 j / D), and pair D / 4 + j by
-// column * theta^(-(4 j + column_shift) / D).
+// column * theta^(-(4 j + column_shift) / D). With split_heads, the first half of a head has the pairs of the
+// column and the second half those of the row: dims j and D / 4 + j of a half.
 struct VisionSpec {
   ImageProcessorSpec processor = {};
   ImageMarkers markers = {};
@@ -83,16 +93,26 @@ struct VisionSpec {
   bool rotates = true;      // queries and keys have rotary embeddings
   double rope_theta = 10000.0;
   int column_shift = 0;
-  bool gated_mlp = false;                                                     // with SiLU
+  bool split_heads = false;
+  bool head_norms = false;       // q and k have an RMSNorm per head, v one without weights
+  float attention_scale = 0.0f;  // 0: 1 / sqrt(head_dim)
+  bool post_norms = false;       // of what attention and MLP add
+  // Inputs and outputs of the layers' projections are clamped to bounds of the checkpoint.
+  bool clips = false;
+  bool gated_mlp = false;
+  kernels::Activation gate = kernels::Activation::kSilu;
   kernels::PlainActivation activation = kernels::PlainActivation::kGeluTanh;  // of MLPs without a gate
   int position_side = 0;  // side of the square grid of learned positions; 0: none
+  // Learned positions of columns and of rows, which are added, without interpolation; 0: none.
+  int axis_positions = 0;
   // Side of the windows in which layers attend, in tokens, and the layers that attend to the whole image. 0:
   // all do.
   int window_side = 0;
   std::vector<int> full_layers = {};
   VisionMerge merge = VisionMerge::kJoin;
   bool merge_biases = true;
-  float merge_eps = 1e-6f;  // of the norms of `merge`, but those of patches with kMean, which have norm_eps
+  bool standardizes = false;  // kScaledMean: (x - bias) * scale
+  float merge_eps = 1e-6f;    // of the norms of `merge`, but those of patches with kMean, which have norm_eps
   // Layers with an own projection of their output. The decoder adds the i-th of these rows to the residual
   // stream after its layer i (DeepStack, arXiv 2406.04334).
   std::vector<int> deepstack_layers = {};

@@ -46,6 +46,24 @@ ImageSize fit_longest_edge(int width, int height, const ImageProcessorSpec& spec
   return {up(w), up(h)};
 }
 
+ImageSize fit_token_budget(int width, int height, const ImageProcessorSpec& spec) {
+  const double factor = spec.factor(), budget = spec.max_tokens * factor * factor;
+  const double scale = std::sqrt(budget / (1.0 * width * height));
+  double w = std::floor(scale * width / factor) * factor, h = std::floor(scale * height / factor) * factor;
+  // A short side has one token, and the other one as many as the ratio of the sides.
+  const auto long_side = [&](int longer, int shorter) {
+    return std::min(std::floor(1.0 * longer / shorter) * factor, spec.max_tokens * factor);
+  };
+  if (h == 0.0) {
+    h = factor;
+    w = long_side(width, height);
+  } else if (w == 0.0) {
+    w = factor;
+    h = long_side(height, width);
+  }
+  return {static_cast<int>(w), static_cast<int>(h)};
+}
+
 }  // namespace
 
 ImageSize choose_size(int width, int height, const ImageProcessorSpec& spec) {
@@ -56,6 +74,8 @@ ImageSize choose_size(int width, int height, const ImageProcessorSpec& spec) {
       return {spec.edge, spec.edge};
     case ImageSizing::kLongestEdge:
       return fit_longest_edge(width, height, spec);
+    case ImageSizing::kTokenBudget:
+      return fit_token_budget(width, height, spec);
   }
   fail(ErrorCode::kInternal, "image sizing ", static_cast<int>(spec.sizing));
 }

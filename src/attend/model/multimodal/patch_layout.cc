@@ -45,6 +45,17 @@ Tensor make_patches(const ImageItem& image, const PatchLayout& layout, int begin
     const auto index = static_cast<size_t>(begin + i);
     const int64_t top = layout.patch_rows[index] * size, left = layout.patch_columns[index] * size;
     float* to = patches.view()[i].as<float>();
+    if (spec.channels_last) {
+      for (int64_t y = 0; y < size; ++y) {
+        const uint8_t* from =
+            image.pixels.pixels.data() + ((top + y) * image.pixels.width + left) * kChannels;
+        // transformers multiplies by this number and does not divide.
+        constexpr auto kScale = static_cast<float>(1.0 / 255.0);
+        for (int64_t x = 0; x < size * kChannels; ++x)
+          *to++ = 2.0f * (static_cast<float>(*from++) * kScale - 0.5f);
+      }
+      return;
+    }
     for (int c = 0; c < kChannels; ++c) {
       float* const first_frame = to;
       for (int64_t y = 0; y < size; ++y) {

@@ -48,6 +48,39 @@ void average_patches(const TensorView& x, int64_t patches_per_token, const Tenso
   });
 }
 
+void clamp_rows(const TensorView& x, const TensorView& low, const TensorView& high, const TensorView& out) {
+  const float min = *low.as<const float>(), max = *high.as<const float>();
+  parallel_for_rows(x.shape[0], x.shape[1], [&](int64_t row) {
+    const float* const from = x[row].as<const float>();
+    float* const to = out[row].as<float>();
+    for (int64_t i = 0; i < x.shape[1]; ++i) to[i] = std::min(std::max(from[i], min), max);
+  });
+}
+
+// Divides each head by its root mean square. x: [num_rows, num_heads, head_dim].
+void normalize_heads(const TensorView& x, float eps) {
+  parallel_for_rows(x.shape[0], 2 * x.shape[1] * x.shape[2], [&](int64_t row) {
+    for (int64_t head = 0; head < x.shape[1]; ++head) {
+      float* const values = x[row][head].as<float>();
+      float sum = 0.0f;
+      for (int64_t i = 0; i < x.shape[2]; ++i) sum += values[i] * values[i];
+      const float factor = 1.0f / std::sqrt(sum / static_cast<float>(x.shape[2]) + eps);
+      for (int64_t i = 0; i < x.shape[2]; ++i) values[i] *= factor;
+    }
+  });
+}
+
+// x = (x * factor - bias) * scale, without bias and scale if they are empty.
+void standardize(const TensorView& x, float factor, const TensorView& bias, const TensorView& scale) {
+  parallel_for_rows(x.shape[0], x.shape[1], [&](int64_t row) {
+    float* const values = x[row].as<float>();
+    for (int64_t i = 0; i < x.shape[1]; ++i) {
+      values[i] *= factor;
+      if (!bias.empty()) values[i] = (values[i] - bias.as<const float>()[i]) * scale.as<const float>()[i];
+    }
+  });
+}
+
 }  // namespace
 
 VisionEncoding::VisionEncoding(const VisionTower& tower, std::shared_ptr<const ImageItem> image,
@@ -70,6 +103,13 @@ VisionEncoding::VisionEncoding(const VisionTower& tower, std::shared_ptr<const I
   attended_ = empty_rows(max_range_, hidden);
   if (spec_.gated_mlp) gate_up_ = empty_rows(max_range_, 2 * intermediate);
   inner_ = empty_rows(max_range_, intermediate);
+  if (spec_.clips) {
+    clamped_ = empty_rows(max_range_, std::max(hidden, intermediate));
+    addend_ = empty_rows(max_range_, hidden);
+  }
+  const int longest = std::max(image_->rows, image_->columns) * spec_.processor.merge_size;
+  require(spec_.axis_positions == 0 || longest <= spec_.axis_positions, "image of ", longest,
+          " patches on one side: the model has positions for ", spec_.axis_positions);
   merged_ = empty_rows(max_range_ / per_token, std::max(joined, int64_t{spec_.out_size}));
   merged_inner_ = empty_rows(max_range_ / per_token, std::max(joined, int64_t{spec_.out_size}));
   const auto axes = spec_.processor.patch_axes();
@@ -167,8 +207,8 @@ bool VisionEncoding::advance(Stream& stream) {
       const bool in_windows =
           spec_.window_side > 0 && std::ranges::find(spec_.full_layers, layer_) == spec_.full_layers.end();
       attend(in_windows, range, stream);
-      kernels::linear_add(attended_.view().slice(0, 0, range.end - range.begin), layer.o.front(),
-                          range.residual, context);
+      add(attended_.view().slice(0, 0, range.end - range.begin), layer.o, layer.o_clips,
+          layer.attention_post_norm, range, context);
       run_mlp(layer, range, context);
       end_layer(layer_, range, context);
     }
@@ -196,6 +236,7 @@ void VisionEncoding::embed(Range& range, const OpContext& context) {
   const TensorView sum = range.residual.sum();
   kernels::linear(patches, weights_.patch_embedding.front(), sum, context);
   if (spec_.position_side > 0) add_positions(range);
+  if (spec_.axis_positions > 0) add_axis_positions(range);
   if (!spec_.first_norm) return;
   kernels::rms_norm(sum, weights_.first_norm.weight, weights_.first_norm.eps, sum, context.stream);
 }
@@ -237,23 +278,91 @@ void VisionEncoding::add_positions(const Range& range) const {
   });
 }
 
+// The table of columns is followed by that of rows.
+void VisionEncoding::add_axis_positions(const Range& range) const {
+  const TensorView table = weights_.positions.data, x = range.residual.sum();
+  const int64_t hidden = spec_.hidden_size;
+  visit_float_dtype(table.dtype, [&]<class T>(TypeTag<T>) {
+    parallel_for_rows(x.shape[0], 2 * hidden, [&](int64_t i) {
+      const auto patch = static_cast<size_t>(range.begin + i);
+      const T* const of_column = table[0].template as<const T>() + layout_.patch_columns[patch] * hidden;
+      const T* const of_row = table[1].template as<const T>() + layout_.patch_rows[patch] * hidden;
+      float* const to = x[i].as<float>();
+      for (int64_t feature = 0; feature < hidden; ++feature)
+        to[feature] += static_cast<float>(of_column[feature]) + static_cast<float>(of_row[feature]);
+    });
+  });
+}
+
+void VisionEncoding::project_clipped(const TensorView& x, const std::vector<Linear>& parts,
+                                     const std::vector<VisionClip>& clips, const TensorView& out,
+                                     const OpContext& context) {
+  ensure(parts.size() == clips.size(), parts.size(), " projections with ", clips.size(), " clips");
+  const TensorView clamped = clamped_.view().slice(0, 0, x.shape[0]).slice(1, 0, x.shape[1]);
+  const int64_t width = out.shape[1] / std::ssize(parts);
+  for (size_t part = 0; part < parts.size(); ++part) {
+    const auto begin = static_cast<int64_t>(part) * width;
+    const TensorView to = out.slice(1, begin, begin + width);
+    clamp_rows(x, clips[part].in_min, clips[part].in_max, clamped);
+    kernels::linear(clamped, parts[part], to, context);
+    clamp_rows(to, clips[part].out_min, clips[part].out_max, to);
+  }
+}
+
+void VisionEncoding::add(const TensorView& x, const std::vector<Linear>& linear,
+                         const std::vector<VisionClip>& clips, const kernels::Norm& post_norm, Range& range,
+                         const OpContext& context) {
+  if (!spec_.clips)
+    return kernels::linear_add(x, linear.front(), range.residual, context,
+                               spec_.post_norms ? post_norm : kernels::Norm());
+  const TensorView addend = addend_.view().slice(0, 0, x.shape[0]);
+  project_clipped(x, linear, clips, addend, context);
+  kernels::norm_add(addend, spec_.post_norms ? post_norm : kernels::Norm(), range.residual, context);
+}
+
 void VisionEncoding::project(const VisionLayer& layer, Range& range, const OpContext& context) {
   const TensorView qkv = qkv_.view().slice(0, range.begin, range.end);
-  kernels::norm_linear(range.residual, {.norm = layer.attention_norm, .linear = layer.qkv, .out = qkv},
-                       context);
-  if (!spec_.rotates) return;
+  if (spec_.clips) {
+    const TensorView normalized = addend_.view().slice(0, 0, range.end - range.begin);
+    kernels::read(range.residual, layer.attention_norm, normalized, context);
+    project_clipped(normalized, layer.qkv, layer.qkv_clips, qkv, context);
+  } else {
+    kernels::norm_linear(range.residual, {.norm = layer.attention_norm, .linear = layer.qkv, .out = qkv},
+                         context);
+  }
+  if (spec_.rotates) rotate(layer, range, context.stream);
+}
+
+void VisionEncoding::rotate(const VisionLayer& layer, const Range& range, Stream& stream) const {
   const int64_t hidden = spec_.hidden_size, head_dim = spec_.head_dim();
+  const TensorView qkv = qkv_.view().slice(0, range.begin, range.end);
   const auto heads = [&](int64_t part) {
     return qkv.slice(1, part * hidden, (part + 1) * hidden).split(1, head_dim);
   };
-  kernels::norm_rope({.q = heads(0),
-                      .k = heads(1),
-                      .positions = View<const int32_t>(patch_indices_)
-                                       .subspan(static_cast<size_t>(range.begin),
-                                                static_cast<size_t>(range.end - range.begin)),
-                      .cos = cos_,
-                      .sin = sin_},
-                     context.stream);
+  const View<const int32_t> positions =
+      View<const int32_t>(patch_indices_)
+          .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.end - range.begin));
+  if (spec_.head_norms) normalize_heads(heads(2), spec_.norm_eps);
+  kernels::NormRopeArgs args{.q = heads(0),
+                             .k = heads(1),
+                             .q_norm = layer.q_norm,
+                             .k_norm = layer.k_norm,
+                             .eps = spec_.norm_eps,
+                             .positions = positions};
+  if (!spec_.split_heads) {
+    args.cos = cos_;
+    args.sin = sin_;
+    return kernels::norm_rope(args, stream);
+  }
+  kernels::norm_rope(args, stream);
+  // The angles of rows precede those of columns.
+  const int64_t half = head_dim / 2, num_pairs = head_dim / 4;
+  for (const TensorView& x : {heads(0), heads(1)}) {
+    kernels::rope(x.slice(2, 0, half), positions, cos_.view().slice(1, num_pairs, half),
+                  sin_.view().slice(1, num_pairs, half), stream);
+    kernels::rope(x.slice(2, half, head_dim), positions, cos_.view().slice(1, 0, num_pairs),
+                  sin_.view().slice(1, 0, num_pairs), stream);
+  }
 }
 
 void VisionEncoding::attend(bool in_windows, const Range& range, Stream& stream) {
@@ -284,24 +393,34 @@ void VisionEncoding::attend(bool in_windows, const Range& range, Stream& stream)
                         .indptr = in_windows ? layout_.cu_windows.data() + range.window : cu_image.data()}},
        .batch = batch,
        .attention_mask = kUnmasked,
-       .score = {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim))}},
+       .score = {.scale = spec_.attention_scale > 0.0f ? spec_.attention_scale
+                                                       : 1.0f / std::sqrt(static_cast<float>(head_dim))}},
       *plan_, stream);
 }
 
 void VisionEncoding::run_mlp(const VisionLayer& layer, Range& range, const OpContext& context) {
   const auto part = [&](const Tensor& rows) { return rows.view().slice(0, 0, range.end - range.begin); };
   const TensorView inner = part(inner_);
-  if (spec_.gated_mlp)
-    kernels::norm_gated_linear(
-        range.residual,
-        {.norm = layer.mlp_norm, .gate_up = layer.gate_up, .gate_up_out = part(gate_up_), .out = inner},
-        context);
-  else
+  if (spec_.clips) {
+    const TensorView normalized = part(addend_), gate_up = part(gate_up_);
+    kernels::read(range.residual, layer.mlp_norm, normalized, context);
+    project_clipped(normalized, layer.gate_up, layer.gate_up_clips, gate_up, context);
+    kernels::gelu_tanh_mul(gate_up, inner, context.stream);
+  } else if (spec_.gated_mlp) {
+    kernels::norm_gated_linear(range.residual,
+                               {.norm = layer.mlp_norm,
+                                .gate_up = layer.gate_up,
+                                .activation = spec_.gate,
+                                .gate_up_out = part(gate_up_),
+                                .out = inner},
+                               context);
+  } else {
     kernels::norm_activated_linear(
         range.residual,
         {.norm = layer.mlp_norm, .linear = layer.gate_up, .activation = spec_.activation, .out = inner},
         context);
-  kernels::linear_add(inner, layer.down.front(), range.residual, context);
+  }
+  add(inner, layer.down, layer.down_clips, layer.mlp_post_norm, range, context);
 }
 
 TensorView VisionEncoding::out_columns(size_t index, const Range& range) const {
@@ -349,6 +468,13 @@ void VisionEncoding::merge(const VisionMerger& merger, bool normalizes_joined, c
       transpose_channels(x, per_token, joined);
       kernels::linear(joined, merger.join.front(), mixed, context);
       return project(mixed, tokens(merged_inner_, spec_.out_size));
+    }
+    case VisionMerge::kScaledMean: {
+      const TensorView mean = tokens(merged_inner_, hidden);
+      average_patches(x, per_token, mean);
+      standardize(mean, std::sqrt(static_cast<float>(hidden)), merger.std_bias, merger.std_scale);
+      kernels::rms_norm(mean, merger.token_norm, spec_.merge_eps, mean, context.stream);
+      return kernels::linear(mean, merger.out.front(), out, context);
     }
     case VisionMerge::kMean: {
       const TensorView mean = tokens(merged_inner_, hidden);

@@ -47,6 +47,15 @@ class VisionEncoding {
   void make_angles();
   void embed(Range& range, const kernels::OpContext& context);
   void add_positions(const Range& range) const;
+  void add_axis_positions(const Range& range) const;
+  // out = x W per part, side by side, with inputs and outputs clamped. x is not changed.
+  void project_clipped(const TensorView& x, const std::vector<Linear>& parts,
+                       const std::vector<VisionClip>& clips, const TensorView& out,
+                       const kernels::OpContext& context);
+  // residual += post_norm(x W).
+  void add(const TensorView& x, const std::vector<Linear>& linear, const std::vector<VisionClip>& clips,
+           const kernels::Norm& post_norm, Range& range, const kernels::OpContext& context);
+  void rotate(const VisionLayer& layer, const Range& range, Stream& stream) const;
   void project(const VisionLayer& layer, Range& range, const kernels::OpContext& context);
   void attend(bool in_windows, const Range& range, Stream& stream);
   void run_mlp(const VisionLayer& layer, Range& range, const kernels::OpContext& context);
@@ -72,6 +81,9 @@ class VisionEncoding {
   // Of one range: [max_range_, hidden_size], [max_range_, 2 * intermediate_size] with a gate, and
   // [max_range_, intermediate_size]; and of its tokens, [.., hidden_size * patches per token] twice.
   Tensor attended_, gate_up_, inner_, merged_, merged_inner_;
+  // Clamped inputs of a projection, [max_range_, max(hidden_size, intermediate_size)], and what it adds,
+  // [max_range_, hidden_size]; empty without clips.
+  Tensor clamped_, addend_;
   Tensor workspace_;
   std::optional<kernels::AttentionPlan> plan_;
   std::vector<Range> ranges_;

@@ -17,9 +17,17 @@ VisionTower::VisionTower(const VisionSpec& spec, const VisionNames& names, const
   const Norm norm{.eps = spec.norm_eps, .kind = spec.norm_kind};
   weights_.first_norm = norm;
   weights_.layers.resize(static_cast<size_t>(spec.num_layers));
-  for (VisionLayer& layer : weights_.layers) layer.attention_norm = layer.mlp_norm = norm;
+  for (VisionLayer& layer : weights_.layers)
+    layer.attention_norm = layer.mlp_norm = layer.attention_post_norm = layer.mlp_post_norm = norm;
   weights_.merger.norm = norm;
-  if (spec.merge != VisionMerge::kMean) weights_.merger.norm.eps = spec.merge_eps;
+  if (spec.merge == VisionMerge::kScaledMean) {
+    ones_ = Tensor::from<float>(std::vector<float>(static_cast<size_t>(spec.hidden_size), 1.0f),
+                                {spec.hidden_size});
+    weights_.merger.token_norm = ones_;
+    weights_.merger.norm = {};
+  } else if (spec.merge != VisionMerge::kMean) {
+    weights_.merger.norm.eps = spec.merge_eps;
+  }
   weights_.deepstack.resize(spec.deepstack_layers.size());
   for (VisionMerger& merger : weights_.deepstack) merger.norm = weights_.merger.norm;
 }
@@ -35,24 +43,49 @@ std::vector<WeightSlot> VisionTower::weight_slots(const VisionPrefix& prefix) {
   if (spec_.position_side > 0)
     top.matrix(names_.positions, int64_t{spec_.position_side} * spec_.position_side, hidden,
                WeightUse::kTable, weights_.positions);
+  if (spec_.axis_positions > 0)
+    top.tables(names_.positions, 2, spec_.axis_positions, hidden, weights_.positions);
   if (spec_.first_norm) top.norm(names_.first_norm, hidden, weights_.first_norm);
   for (size_t i = 0; i < weights_.layers.size(); ++i) {
     SlotWriter writer(std::string(prefix.tower) + std::string(names_.layers) + "." + std::to_string(i) + ".",
                       slots, stored_form());
     VisionLayer& layer = weights_.layers[i];
-    const auto linear = [&](const std::vector<SlotWriter::Part>& parts, int64_t in_features,
-                            std::vector<Linear>& into) {
+    const auto linear = [&](std::vector<SlotWriter::Part> parts, int64_t in_features,
+                            std::vector<Linear>& into, std::vector<VisionClip>& clips) {
+      if (spec_.clips) {
+        clips.resize(parts.size());
+        for (size_t part = 0; part < parts.size(); ++part) {
+          const std::string name(parts[part].name);
+          writer.scalar(name + ".input_min", clips[part].in_min);
+          writer.scalar(name + ".input_max", clips[part].in_max);
+          writer.scalar(name + ".output_min", clips[part].out_min);
+          writer.scalar(name + ".output_max", clips[part].out_max);
+        }
+      }
+      std::vector<std::string> names;
+      for (const SlotWriter::Part& part : parts)
+        names.push_back(std::string(part.name) + std::string(names_.clipped));
+      for (size_t part = 0; part < parts.size(); ++part) parts[part].name = names[part];
       writer.linear(parts, in_features, spec_.biases, ShardAxis::kNone, into);
     };
     writer.norm(names_.attention_norm, hidden, layer.attention_norm);
-    linear({{names_.q_proj, hidden}, {names_.k_proj, hidden}, {names_.v_proj, hidden}}, hidden, layer.qkv);
-    linear({{names_.o_proj, hidden}}, hidden, layer.o);
+    linear({{names_.q_proj, hidden}, {names_.k_proj, hidden}, {names_.v_proj, hidden}}, hidden, layer.qkv,
+           layer.qkv_clips);
+    linear({{names_.o_proj, hidden}}, hidden, layer.o, layer.o_clips);
+    if (spec_.head_norms) {
+      writer.norm(names_.q_norm, spec_.head_dim(), layer.q_norm);
+      writer.norm(names_.k_norm, spec_.head_dim(), layer.k_norm);
+    }
+    if (spec_.post_norms) {
+      writer.norm(names_.attention_post_norm, hidden, layer.attention_post_norm);
+      writer.norm(names_.mlp_post_norm, hidden, layer.mlp_post_norm);
+    }
     writer.norm(names_.mlp_norm, hidden, layer.mlp_norm);
     std::vector<SlotWriter::Part> gate_up;
     if (spec_.gated_mlp) gate_up.push_back({names_.gate_proj, intermediate});
     gate_up.push_back({names_.up_proj, intermediate});
-    linear(gate_up, hidden, layer.gate_up);
-    linear({{names_.down_proj, hidden}}, intermediate, layer.down);
+    linear(gate_up, hidden, layer.gate_up, layer.gate_up_clips);
+    linear({{names_.down_proj, hidden}}, intermediate, layer.down, layer.down_clips);
   }
   add_merger(prefix, slots);
   add_deepstack(prefix, slots);
@@ -70,6 +103,16 @@ void VisionTower::add_merger(const VisionPrefix& prefix, std::vector<WeightSlot>
     return;
   }
   SlotWriter writer(std::string(prefix.merger), slots, stored_form());
+  if (spec_.merge == VisionMerge::kScaledMean) {
+    SlotWriter tower(std::string(prefix.tower), slots, stored_form());
+    if (spec_.standardizes) {
+      tower.vector_in_f32(names_.std_bias, hidden, merger.std_bias);
+      tower.vector_in_f32(names_.std_scale, hidden, merger.std_scale);
+    }
+    writer.linear({{names_.merger_out, spec_.out_size}}, hidden, /*bias=*/false, ShardAxis::kNone,
+                  merger.out);
+    return;
+  }
   const auto linear = [&](std::string_view name, int64_t out_features, int64_t in_features,
                           std::vector<Linear>& into, bool bias) {
     writer.linear({{name, out_features}}, in_features, bias, ShardAxis::kNone, into);

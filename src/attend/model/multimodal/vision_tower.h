@@ -14,16 +14,26 @@
 
 namespace attend {
 
+// Bounds of a projection's inputs and outputs, f32 [1] each.
+struct VisionClip {
+  TensorView in_min, in_max, out_min, out_max;
+};
+
 struct VisionLayer {
   kernels::Norm attention_norm, mlp_norm;
-  std::vector<Linear> qkv, o, gate_up, down;  // gate_up: without a gate, up
+  kernels::Norm attention_post_norm, mlp_post_norm;  // VisionSpec::post_norms
+  TensorView q_norm, k_norm;                         // VisionSpec::head_norms
+  std::vector<Linear> qkv, o, gate_up, down;         // gate_up: without a gate, up
+  // VisionSpec::clips: of the parts of these projections, in their order.
+  std::vector<VisionClip> qkv_clips, o_clips, gate_up_clips, down_clips;
 };
 
 // Weights of a VisionMerge. Those that the merge does not have are empty.
 struct VisionMerger {
-  kernels::Norm norm;        // of patches; deepstack layers: of joined patches
-  std::vector<Linear> join;  // kChannelJoin
-  TensorView token_norm;     // kMean: RMSNorm of the mean
+  kernels::Norm norm;              // of patches; deepstack layers: of joined patches
+  std::vector<Linear> join;        // kChannelJoin
+  TensorView std_bias, std_scale;  // kScaledMean: [hidden_size]; empty: none
+  TensorView token_norm;           // kMean, kScaledMean: RMSNorm of the mean
   std::vector<Linear> in, out;
 };
 
@@ -65,6 +75,7 @@ class VisionTower {
   const VisionNames& names_;
   const ModelPlacement placement_;
   VisionWeights weights_;
+  Tensor ones_;  // VisionMerger::token_norm of kScaledMean
   LoadedWeights loaded_;
 };
 

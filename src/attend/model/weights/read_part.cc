@@ -29,7 +29,7 @@ class PlainReader : public PartReader {
   }
   LoadedPart read() const override {
     const Tensor stored = tensor(part_.name);
-    check_finite(stored, where(part_.name));
+    if (slot_.layout != StoredLayout::kScalar) check_finite(stored, where(part_.name));
     const Tensor placed = to_slot_layout(slot_, stored);
     const TensorView& view = placed.view();
     const Shape shape = slot_.columns > 0 ? Shape{num_outs_, num_ins_} : Shape{num_outs_};
@@ -49,6 +49,8 @@ class PlainReader : public PartReader {
         return {experts_axis(), outs_axis(), ins_axis()};
       case StoredLayout::kConvolution:
         return {outs_axis(), other_axis(1), ins_axis()};
+      case StoredLayout::kScalar:
+        return {};
       case StoredLayout::kOneRow:
         return {other_axis(1), outs_axis()};
       case StoredLayout::kBroadcast:

@@ -124,18 +124,25 @@ struct VisionPrefix {
 // "<layers>.<layer>.<part>.weight" and, with a bias, ".bias".
 struct VisionNames {
   std::string_view patch_embedding = "patch_embed.proj";
-  std::string_view positions = "pos_embed";
+  std::string_view positions = "pos_embed";  // with VisionSpec::axis_positions, a full name
   std::string_view first_norm = "";
   std::string_view layers = "blocks";
   std::string_view attention_norm = "norm1";
   std::string_view q_proj = "attn.qkv";
   std::string_view k_proj = "attn.qkv";
   std::string_view v_proj = "attn.qkv";
+  std::string_view q_norm = "";
+  std::string_view k_norm = "";
   std::string_view o_proj = "attn.proj";
+  std::string_view attention_post_norm = "";
   std::string_view mlp_norm = "norm2";
   std::string_view gate_proj = "mlp.gate_proj";
   std::string_view up_proj = "mlp.linear_fc1";
   std::string_view down_proj = "mlp.linear_fc2";
+  std::string_view mlp_post_norm = "";
+  // Ends of the names of projections with VisionSpec::clips; bounds have "<projection>.input_min" and others.
+  std::string_view clipped = "";
+  std::string_view std_bias = "", std_scale = "";  // full names: VisionSpec::standardizes
   // The patch norm of VisionMerge::kMean is part of the tower; other names are below VisionPrefix::merger.
   std::string_view merger_norm = "merger.norm";
   std::string_view merger_token_norm = "";  // kMean

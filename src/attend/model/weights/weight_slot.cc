@@ -274,6 +274,20 @@ void SlotWriter::linear(const std::vector<Part>& parts, Inputs inputs, bool bias
   if (bias) slots_.push_back(std::move(biases));
 }
 
+void SlotWriter::scalar(std::string_view name, TensorView& into) {
+  vector_in_f32(name, 1, into, ShardAxis::kNone, StoredLayout::kScalar);
+}
+
+void SlotWriter::tables(std::string_view name, int64_t num_tables, int64_t rows, int64_t columns,
+                        Weight& into) {
+  slots_.push_back({.parts = {{tensor_name(name, ""), num_tables}},
+                    .columns = rows * columns,
+                    .use = WeightUse::kTable,
+                    .layout = StoredLayout::kPatches,
+                    .patch_axes = {rows, columns},
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0]; }});
+}
+
 void SlotWriter::transposed(std::string_view name, int64_t out_features, int64_t in_features,
                             std::vector<Linear>& into) {
   slots_.push_back({.parts = {{tensor_name(name, ""), out_features}},

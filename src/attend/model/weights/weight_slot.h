@@ -59,6 +59,7 @@ enum class StoredLayout : uint8_t {
   kColumns,        // [columns, rows]: transposed at load; a vector: [rows]
   kOneRow,         // [1, rows]: vector
   kBroadcast,      // [1, 1, rows, 1]: vector with the axes of an activation
+  kScalar,         // []: vector of one element, which may be infinite
   kPatches,        // [rows, WeightSlot::patch_axes]: the last axes are columns
 };
 
@@ -186,6 +187,12 @@ class SlotWriter {
   // Fills `into` with one Linear, or one per part.
   void linear(const std::vector<Part>& parts, Inputs inputs, bool bias, ShardAxis shard,
               std::vector<Linear>& into, bool dequantize_on_load = false, WeightUse use = WeightUse::kLinear);
+  // "<prefix><name>": a number, loaded in float32.
+  void scalar(std::string_view name, TensorView& into);
+  // "<prefix><name>": tables of `columns` features, [num_tables, rows, columns], as one matrix [num_tables,
+  // rows
+  // * columns].
+  void tables(std::string_view name, int64_t num_tables, int64_t rows, int64_t columns, Weight& into);
   // Linear layer without a bias: "<prefix><name>" is [in_features, out_features].
   void transposed(std::string_view name, int64_t out_features, int64_t in_features,
                   std::vector<Linear>& into);

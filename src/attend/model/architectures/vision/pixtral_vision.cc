@@ -35,7 +35,7 @@ void read_mistral3_vision(const VisionConfig& config, ModelSpec& spec) {
                     .mean = kClipMean,
                     .std = kClipStd},
       // Ids of the Tekken tokenizer.
-      .markers = {.row_end = "[IMG_BREAK]", .image_end = "[IMG_END]", .row_end_id = 12, .image_end_id = 13},
+      .markers = {.row_end_id = 12, .image_end_id = 13, .row_end = "[IMG_BREAK]", .image_end = "[IMG_END]"},
       .num_layers = read_tower_size(json, "num_hidden_layers", 24),
       .hidden_size = read_tower_size(json, "hidden_size", 1024),
       .num_heads = read_tower_size(json, "num_attention_heads", 16),
