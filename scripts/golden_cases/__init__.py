@@ -13,6 +13,7 @@ from golden_cases import (
     quantized,
     quantized_experts,
     recurrent,
+    sparse,
     variants,
 )
 
@@ -26,4 +27,5 @@ CASES = (
     | gemma4.CASES
     | layer_norm.CASES
     | mixtures.CASES
+    | sparse.CASES
 )

@@ -69,6 +69,8 @@ std::set<std::string> broken_limits(const BackendEntry& entry, Phase phase, cons
   if (can.cross && can.window)
     limit(!needs.cross || !needs.window || can.cross_with_window, "cross attention and a sliding window");
   limit(!needs.bidirectional || can.bidirectional, "bidirectional attention");
+  limit(!needs.indexer || can.indexer, "keys selected by an indexer");
+  limit(needs.indexer || !can.indexer, "attention to all keys");
   limit(static_cast<int>(needs.speculation) <= static_cast<int>(can.speculation),
         "draft " + std::string(to_string(needs.speculation)));
   limit(!needs.deterministic || can.deterministic.contains(hardware.architecture) ||

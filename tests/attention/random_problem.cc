@@ -53,6 +53,7 @@ Capability any_capability() {
         &Capability::sinks, &Capability::cross, &Capability::cross_with_window, &Capability::bidirectional,
         &Capability::graphs})
     can.*feature = mostly();
+  can.indexer = sometimes();
   can.speculation =
       *rc::gen::element(Speculation::kNone, Speculation::kChain, Speculation::kTree, Speculation::kTree);
   can.deterministic = sometimes() ? Set<Architecture>{} : any_architectures();
@@ -98,8 +99,8 @@ Requirement any_requirement() {
     needs.head_dims = *rc::gen::element(HeadDims{192, 128}, HeadDims{100, 100}, HeadDims{256, 256});
   for (bool Requirement::*feature :
        {&Requirement::kv_scales, &Requirement::window, &Requirement::chunk, &Requirement::logit_cap,
-        &Requirement::sinks, &Requirement::cross, &Requirement::bidirectional, &Requirement::deterministic,
-        &Requirement::graphs})
+        &Requirement::sinks, &Requirement::cross, &Requirement::bidirectional, &Requirement::indexer,
+        &Requirement::deterministic, &Requirement::graphs})
     needs.*feature = sometimes();
   needs.speculation =
       *rc::gen::element(Speculation::kNone, Speculation::kNone, Speculation::kChain, Speculation::kTree);

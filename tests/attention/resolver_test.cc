@@ -294,6 +294,10 @@ TEST(RejectionReasons, NamesEveryExceededLimit) {
       {[](Capability& can) { can.bidirectional = false; },
        [](Requirement& needs) { needs.bidirectional = true; },
        "bidirectional attention: x does not support this (decode)"},
+      {[](Capability&) {}, [](Requirement& needs) { needs.indexer = true; },
+       "keys selected by an indexer: x attends to all keys (decode)"},
+      {[](Capability& can) { can.indexer = true; }, [](Requirement&) {},
+       "attention to all keys: x serves only models with an indexer (decode)"},
       {[](Capability& can) { can.speculation = Speculation::kChain; },
        [](Requirement& needs) { needs.speculation = Speculation::kTree; },
        "draft tree: x supports chain (decode)"},
@@ -327,7 +331,7 @@ TEST(RejectionReasons, NamesEveryExceededLimit) {
     EXPECT_THAT(rejection_reasons(entry, Phase::kDecode, needs, kHopperMachine, 16, false),
                 ElementsAre(one.reason));
     if (const BackendEntry able{.name = "x", .mha = everything};
-        needs.kv_dtype == DType::kBF16 && needs.head_dims.qk % 8 == 0) {
+        needs.kv_dtype == DType::kBF16 && needs.head_dims.qk % 8 == 0 && !needs.indexer) {
       EXPECT_THAT(rejection_reasons(able, Phase::kDecode, needs, kHopperMachine, 16, false), ElementsAre())
           << one.reason;
     }

@@ -325,7 +325,11 @@ BackendConfig BackendCase::config(bool deterministic) const {
 }
 
 std::unique_ptr<AttentionBackend> BackendCase::create(const BackendEntry& entry, bool deterministic) const {
-  return entry.create({.config = config(deterministic),
+  BackendConfig config = this->config(deterministic);
+  // Selects all keys.
+  if (entry.mla.indexer)
+    for (AttentionLayer& layer : config.model.layers) layer.indexer.top_k = 1 << 20;
+  return entry.create({.config = config,
                        .request_table = on_gpu_ ? on_gpu_->request_table() : requests_->table(),
                        .pool = on_gpu_ ? on_gpu_->pool() : *pool_});
 }

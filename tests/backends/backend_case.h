@@ -53,6 +53,7 @@ class BackendCase {
 
   // Config as an engine creates it, with limits that the step reaches.
   BackendConfig config(bool deterministic) const;
+  // Layers have an indexer that selects all keys if the backend requires one.
   std::unique_ptr<AttentionBackend> create(const BackendEntry& entry, bool deterministic) const;
 
   const AttentionLayer& layer() const { return model_.layers[1]; }

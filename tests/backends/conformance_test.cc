@@ -45,8 +45,13 @@ struct Trial {
   ForwardMode mode;
   bool deterministic;
   Device device;
+  bool indexer = false;  // the model has an indexer that selects all keys of the case
 
-  Requirement requirement() const { return requirement_of_case(spec, mode, deterministic); }
+  Requirement requirement() const {
+    Requirement needs = requirement_of_case(spec, mode, deterministic);
+    needs.indexer = indexer;
+    return needs;
+  }
   std::vector<std::string> rejections_by(const BackendEntry& entry) const {
     const Requirement needs = requirement();
     return rejection_reasons(entry, to_phase(mode), needs, hardware_for(entry, needs.kind, device),
@@ -92,6 +97,7 @@ Trial within_limits(Trial trial, const BackendEntry& entry, size_t case_idx) {
   const Capability& can = entry.capability(trial.requirement().kind);
   if (!can.supports_any_phase()) return trial;
   AttentionCase& c = trial.spec;
+  trial.indexer = can.indexer;
   if (!can.window) c.window_left = -1;
   if (!can.window || !can.bidirectional) c.window_right = 0;
   if (!can.chunk) c.chunk = 0;

@@ -61,6 +61,13 @@ inline Requirement deepseek_v3() {
           .kv_dtype = DType::kBF16};
 }
 
+// DeepSeek-V3.2: an indexer selects the keys of each query.
+inline Requirement deepseek_v32() {
+  Requirement model = deepseek_v3();
+  model.indexer = true;
+  return model;
+}
+
 inline Requirement with_drafts(Requirement model, Speculation speculation) {
   model.speculation = speculation;
   return model;

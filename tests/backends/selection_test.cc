@@ -4,6 +4,7 @@
 
 #include "attend/backends/table.h"
 #include "tests/backends/models.h"
+#include "tests/support/error_message.h"
 
 namespace attend::test {
 namespace {
@@ -47,6 +48,18 @@ TEST(Selection, LatentAttentionFollowsTheHardware) {
                   {kBlackwellGeforce, deepseek_v3(), "triton", "triton", 16},
                   {kAmd, deepseek_v3(), "aiter", "aiter", 16},
                   {kCpu, deepseek_v3(), "cpu", "cpu", 64}});
+}
+
+TEST(Selection, SparseAttentionRunsOnCpusByDsaOnly) {
+  expect_choices({{kCpu, deepseek_v32(), "dsa", "dsa", 64},
+                  {kCpu, deterministic(deepseek_v32()), "dsa", "dsa", 64},
+                  {kCpu, with_drafts(deepseek_v32(), Speculation::kChain), "dsa", "dsa", 64}});
+  for (const Architecture architecture : {kAmpere, kHopper, kBlackwell})
+    EXPECT_THAT(testing_support::error_message(
+                    ErrorCode::kUnsupported,
+                    [&] { resolve(deepseek_v32(), machine(architecture), {}, backend_table()); }),
+                testing::AllOf(HasSubstr("dsa runs MLA on cpu"),
+                               HasSubstr("keys selected by an indexer: triton attends to all keys")));
 }
 
 TEST(Selection, LatentAttentionOnAmdDependsOnTheHeads) {
@@ -197,7 +210,9 @@ TEST(Selection, RequestedPageSizeSelectsTheNextBackend) {
 
 TEST(Selection, EveryBackendCanBeRequestedOnACpu) {
   for (const BackendEntry& entry : backend_table()) {
-    const Requirement model = entry.mha.supports_any_phase() ? llama() : deepseek_v3();
+    const Requirement model = entry.mha.supports_any_phase() ? llama()
+                              : entry.mla.indexer            ? deepseek_v32()
+                                                             : deepseek_v3();
     const Resolution resolution =
         resolve(model, machine(kCpu), {.attention_backend = std::string(entry.name)}, backend_table());
     EXPECT_EQ(resolution.decode, &entry);

@@ -137,6 +137,7 @@ const TierCase kCases[] = {
      .model = "deepseek-v3",
      .page_size = 16,
      .write_policy = HostWritePolicy::kWriteBack},
+    {.name = "index_keys", .model = "glm-moe-dsa-shared"},
     {.name = "recurrent", .model = "qwen3-5-text-tied"},
     {.name = "recurrent_written_back",
      .model = "kimi-linear-kda",

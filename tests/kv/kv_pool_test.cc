@@ -238,6 +238,27 @@ TEST(MlaKvPool, CountsItsBytesAndSharesOneScaleBetweenKAndV) {
   EXPECT_EQ(pool.layer(1).v_scale, 0.25f);
 }
 
+TEST(MlaKvPool, StoresIndexKeysOfSomeLayers) {
+  MlaKvPool::Config config = small_mla();
+  EXPECT_TRUE(MlaKvPool(config).index_keys(0).empty());
+  config.index_dims = {0, 12};
+  const MlaKvPool pool(config);
+  EXPECT_TRUE(pool.index_keys(0).empty());
+  EXPECT_THAT(extents(pool.index_keys(1)), ElementsAre(5, 4, 12));
+  EXPECT_EQ(pool.index_keys(1).dtype, DType::kF32);
+  EXPECT_EQ(pool.bytes_per_token(), (2u * 24 + 12) * 4);
+  EXPECT_EQ(MlaKvPool::num_bytes(config),
+            2u * Arena::padded_bytes(20 * 24 * 4) + Arena::padded_bytes(20 * 12 * 4));
+  for (const DType dtype : {DType::kF8E4M3, DType::kF8E5M2}) {
+    config.dtype = dtype;
+    EXPECT_EQ(MlaKvPool(config).index_keys(1).dtype, DType::kBF16);
+    EXPECT_EQ(MlaKvPool(config).bytes_per_token(), 2u * 24 + 12 * 2);
+  }
+  config.index_dims = {12};
+  EXPECT_EQ(error_message(ErrorCode::kInvalidArgument, [&] { MlaKvPool rejected(config); }),
+            "index_dims of 1 layers: MlaKvPool needs none or 2");
+}
+
 TEST(MlaKvPool, ScaledRowsNeed656BytesPerTokenAndLayer) {
   MlaKvPool::Config config = small_mla();
   config.dtype = DType::kU8;

@@ -214,29 +214,29 @@ TEST(ReadConfig, RejectsAnUnknownArchitectureWithTheKnownOnes) {
       supported_architectures(),
       ElementsAre(
           "ApertusForCausalLM", "ArceeForCausalLM", "BambaForCausalLM", "BertModel", "Cohere2ForCausalLM",
-          "Cohere2MoeForCausalLM", "CohereForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV3ForCausalLM",
-          "DeepseekV3ForCausalLMNextN", "Dots1ForCausalLM", "Ernie4_5ForCausalLM", "Ernie4_5ForCausalLMMTP",
-          "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM", "ExaoneMoeForCausalLM", "FalconForCausalLM",
-          "FalconH1ForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM", "GPTNeoXForCausalLM",
-          "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "Gemma3TextModel",
-          "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForCausalLM",
-          "Gemma4UnifiedForConditionalGeneration", "GemmaForCausalLM", "Glm4ForCausalLM",
-          "Glm4MoeForCausalLM", "Glm4MoeForCausalLMNextN", "Glm4MoeLiteForCausalLM",
-          "Glm4MoeLiteForCausalLMNextN", "GlmForCausalLM", "GptOssForCausalLM", "GraniteForCausalLM",
-          "GraniteMoeForCausalLM", "GraniteMoeHybridForCausalLM", "GraniteMoeSharedForCausalLM",
-          "HYV3ForCausalLM", "HunYuanDenseV1ForCausalLM", "HunYuanMoEV1ForCausalLM", "InternLM3ForCausalLM",
-          "KimiK25ForConditionalGeneration", "KimiLinearForCausalLM", "Kimi_K25ForConditionalGeneration",
-          "LagunaForCausalLM", "Lfm2ForCausalLM", "Lfm2MoeForCausalLM", "Llama4ForCausalLM",
-          "Llama4ForConditionalGeneration", "LlamaForCausalLM", "LlamaForCausalLMEagle",
-          "LlamaForCausalLMEagle3", "MiMoForCausalLM", "MiMoMTP", "MiMoV2FlashForCausalLM",
-          "MiniCPM3ForCausalLM", "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM", "MinistralForCausalLM",
-          "Mistral3ForConditionalGeneration", "Mistral4ForCausalLM", "MistralForCausalLM",
-          "MixtralForCausalLM", "MuseGlimmerForConditionalGeneration", "NemotronForCausalLM",
-          "NemotronHForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM", "Olmo3ForCausalLM", "OlmoForCausalLM",
-          "OlmoHybridForCausalLM", "OlmoeForCausalLM", "Phi3ForCausalLM", "PhiForCausalLM",
-          "PhiMoEForCausalLM", "PhimoeForCausalLM", "Qwen2ForCausalLM", "Qwen2MoeForCausalLM",
-          "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration", "Qwen3ForCausalLM",
-          "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM", "Qwen3NextForCausalLMMTP",
+          "Cohere2MoeForCausalLM", "CohereForCausalLM", "DeepseekV2ForCausalLM", "DeepseekV32ForCausalLM",
+          "DeepseekV3ForCausalLM", "DeepseekV3ForCausalLMNextN", "Dots1ForCausalLM", "Ernie4_5ForCausalLM",
+          "Ernie4_5ForCausalLMMTP", "Ernie4_5_MoeForCausalLM", "Exaone4ForCausalLM", "ExaoneMoeForCausalLM",
+          "FalconForCausalLM", "FalconH1ForCausalLM", "GPT2LMHeadModel", "GPTJForCausalLM",
+          "GPTNeoXForCausalLM", "Gemma2ForCausalLM", "Gemma3ForCausalLM", "Gemma3ForConditionalGeneration",
+          "Gemma3TextModel", "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration",
+          "Gemma4UnifiedForCausalLM", "Gemma4UnifiedForConditionalGeneration", "GemmaForCausalLM",
+          "Glm4ForCausalLM", "Glm4MoeForCausalLM", "Glm4MoeForCausalLMNextN", "Glm4MoeLiteForCausalLM",
+          "Glm4MoeLiteForCausalLMNextN", "GlmForCausalLM", "GlmMoeDsaForCausalLM", "GptOssForCausalLM",
+          "GraniteForCausalLM", "GraniteMoeForCausalLM", "GraniteMoeHybridForCausalLM",
+          "GraniteMoeSharedForCausalLM", "HYV3ForCausalLM", "HunYuanDenseV1ForCausalLM",
+          "HunYuanMoEV1ForCausalLM", "InternLM3ForCausalLM", "KimiK25ForConditionalGeneration",
+          "KimiLinearForCausalLM", "Kimi_K25ForConditionalGeneration", "LagunaForCausalLM", "Lfm2ForCausalLM",
+          "Lfm2MoeForCausalLM", "Llama4ForCausalLM", "Llama4ForConditionalGeneration", "LlamaForCausalLM",
+          "LlamaForCausalLMEagle", "LlamaForCausalLMEagle3", "MiMoForCausalLM", "MiMoMTP",
+          "MiMoV2FlashForCausalLM", "MiniCPM3ForCausalLM", "MiniMaxM2ForCausalLM", "Ministral3ForCausalLM",
+          "MinistralForCausalLM", "Mistral3ForConditionalGeneration", "Mistral4ForCausalLM",
+          "MistralForCausalLM", "MixtralForCausalLM", "MuseGlimmerForConditionalGeneration",
+          "NemotronForCausalLM", "NemotronHForCausalLM", "OPTForCausalLM", "Olmo2ForCausalLM",
+          "Olmo3ForCausalLM", "OlmoForCausalLM", "OlmoHybridForCausalLM", "OlmoeForCausalLM",
+          "Phi3ForCausalLM", "PhiForCausalLM", "PhiMoEForCausalLM", "PhimoeForCausalLM", "Qwen2ForCausalLM",
+          "Qwen2MoeForCausalLM", "Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+          "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "Qwen3NextForCausalLM", "Qwen3NextForCausalLMMTP",
           "Qwen3VLForConditionalGeneration", "Qwen3VLMoeForConditionalGeneration", "Qwen3_5ForCausalLM",
           "Qwen3_5ForConditionalGeneration", "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration",
           "RobertaModel", "SeedOssForCausalLM", "SmolLM3ForCausalLM", "StableLmForCausalLM",
@@ -405,6 +405,23 @@ TEST(ModelSpec, MaxContextLenFollowsRopeScaling) {
                            "original_max_position_embeddings": 32})";
   EXPECT_EQ(llama({{"rope_scaling", llama3}}).max_context_len(), 256);
   EXPECT_EQ(llama({{"rope_scaling", R"({"type": "linear", "factor": 1048576})"}}).max_context_len(), 1 << 28);
+}
+
+// As published for Qwen2.5-1M.
+TEST(ReadConfig, LimitsTheContextToWhereDualChunkAttentionIsPlainAttention) {
+  const auto qwen = [](const std::string& positions, const std::string& dual_chunk) {
+    return read("Qwen2ForCausalLM",
+                {{"max_position_embeddings", positions}, {"dual_chunk_attention_config", dual_chunk}});
+  };
+  const std::string published =
+      R"({"chunk_size": 262144, "local_size": 8192, "original_max_position_embeddings": 262144})";
+  EXPECT_EQ(qwen("1010000", published).max_context_len(), 262144);
+  EXPECT_EQ(qwen("1010000", published).dual_chunk_limit, 262144);
+  EXPECT_EQ(qwen("1010000", "").max_context_len(), 1010000);
+  EXPECT_EQ(qwen("131072", published).max_context_len(), 131072);
+  EXPECT_EQ(qwen("131072", published).dual_chunk_limit, 0) << "the model has fewer positions";
+  expect_rejected({{"dual_chunk_attention_config", R"({"local_size": 8192})"}}, ErrorCode::kCorruptFile,
+                  {"dual_chunk_attention_config", "chunk_size"}, "Qwen2ForCausalLM");
 }
 
 TEST(ModelSpec, GeometryDescribesEachLayerToBackends) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "attend/attention/capability.h"
 #include "tests/model/config_fields.h"
 
 namespace attend {
@@ -125,6 +126,82 @@ TEST(ReadDeepseek, CachesOneLatentRowForAllHeads) {
   EXPECT_EQ(caches[0].num_kv_heads, 1);
   EXPECT_EQ(caches[0].head_dim_qk, 576);
   EXPECT_EQ(caches[0].head_dim_v, 512);
+}
+
+constexpr const char* kV32 = "DeepseekV32ForCausalLM";
+constexpr const char* kGlm = "GlmMoeDsaForCausalLM";
+
+TEST(ReadDeepseekV32, HasAnIndexerInEveryLayer) {
+  const ModelSpec spec = read(kV32, kLatent);
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer) {
+    ASSERT_TRUE(mla(spec, layer).has_own_indexer());
+    const IndexerSpec& indexer = *mla(spec, layer).indexer;
+    EXPECT_EQ(indexer.top_k, 2048);
+    EXPECT_EQ(indexer.num_heads, 64);
+    EXPECT_EQ(indexer.head_dim, 128);
+    EXPECT_FALSE(indexer.interleaved_rope);
+  }
+  EXPECT_TRUE(spec.ropes[0].interleaved) << "attention rotates other pairs than the indexer";
+  const AttentionLayer layer = spec.attention_layers().at(1);
+  EXPECT_EQ(layer.indexer.top_k, 2048);
+  EXPECT_EQ(layer.indexer.num_heads, 64);
+  EXPECT_TRUE(make_requirement(spec.geometry(DType::kF32, DType::kF32)).indexer);
+  EXPECT_FALSE(make_requirement(read(kV3, kLatent).geometry(DType::kF32, DType::kF32)).indexer);
+  ASSERT_EQ(spec.caches().size(), 1u);
+  EXPECT_EQ(spec.caches()[0].index_dim, 128);
+}
+
+std::string shared_layers(const Fields& fields) {
+  const ModelSpec spec = read(kGlm, with(kLatent, with({{"num_hidden_layers", "7"}}, fields)));
+  std::string shared;
+  for (size_t layer = 0; layer < spec.layers.size(); ++layer)
+    shared += mla(spec, layer).indexer->is_shared ? 'S' : 'F';
+  return shared;
+}
+
+TEST(ReadGlmMoeDsa, SharesSelectionsByTheFirstFieldThatTheConfigHas) {
+  EXPECT_EQ(shared_layers({}), "FFFFFFF");
+  const Fields freq{{"index_topk_freq", "4"}, {"index_skip_topk_offset", "3"}};
+  EXPECT_EQ(shared_layers(freq), "FFFSSSF") << "GLM-5.2";
+  EXPECT_EQ(shared_layers({{"index_topk_freq", "2"}}), "FFSFSFS");
+  const Fields pattern = with(freq, {{"index_topk_pattern", "\"FSFSFSS\""}});
+  EXPECT_EQ(shared_layers(pattern), "FSFSFSS");
+  EXPECT_EQ(
+      shared_layers(with(
+          pattern, {{"indexer_types", R"(["full", "full", "shared", "shared", "full", "full", "shared"])"}})),
+      "FFSSFFS");
+  const ModelSpec spec =
+      read(kGlm, with(kLatent, {{"num_hidden_layers", "3"}, {"index_topk_pattern", "\"FSF\""}}));
+  EXPECT_EQ(mla(spec).indexer->num_heads, 32);
+  EXPECT_TRUE(mla(spec).indexer->interleaved_rope);
+  EXPECT_EQ(spec.attention_layers().at(1).indexer.num_heads, 0);
+  EXPECT_EQ(spec.attention_layers().at(1).indexer.top_k, 2048);
+  ASSERT_EQ(spec.caches().size(), 2u) << "layers that share a selection have no index keys";
+  EXPECT_THAT(spec.caches()[0].layers, ElementsAre(0, 2));
+  EXPECT_EQ(spec.caches()[0].index_dim, 128);
+  EXPECT_THAT(spec.caches()[1].layers, ElementsAre(1));
+  EXPECT_EQ(spec.caches()[1].index_dim, 0);
+}
+
+TEST(ReadGlmMoeDsa, RejectsOtherSelections) {
+  const auto expect = [](const Fields& fields, ErrorCode code,
+                         std::initializer_list<std::string_view> parts) {
+    expect_rejected(with(kLatent, fields), code, parts, kGlm);
+  };
+  expect({{"index_topk_pattern", "\"SFF\""}}, ErrorCode::kCorruptFile, {"index_topk_pattern", "the first F"});
+  expect({{"index_topk_pattern", "\"FF\""}}, ErrorCode::kCorruptFile, {"index_topk_pattern", "3 layers"});
+  expect({{"index_topk_pattern", "\"FXF\""}}, ErrorCode::kCorruptFile, {"index_topk_pattern", "F or S"});
+  expect({{"indexer_types", R"(["full", "none", "full"])"}}, ErrorCode::kCorruptFile,
+         {"indexer_types", "\"shared\""});
+  expect({{"indexer_types", R"(["shared", "full", "full"])"}}, ErrorCode::kCorruptFile,
+         {"indexer_types", "the first \"full\""});
+  expect({{"index_topk_freq", "3"}, {"index_skip_topk_offset", "0"}}, ErrorCode::kCorruptFile,
+         {"index_skip_topk_offset", "layer 0"});
+  expect({{"index_topk", "0"}}, ErrorCode::kCorruptFile, {"index_topk"});
+  expect({{"index_head_dim", "64"}}, ErrorCode::kUnsupported,
+         {"index_head_dim 64", "above qk_rope_head_dim"});
+  expect({{"index_head_dim", "136"}}, ErrorCode::kUnsupported, {"index_head_dim 136", "up to 128"});
+  expect({{"q_lora_rank", "null"}}, ErrorCode::kCorruptFile, {"q_lora_rank", "index queries"});
 }
 
 TEST(ReadDeepseek, RejectsConfigsWithoutLatentAttention) {

@@ -172,6 +172,7 @@ Tensor GoldenDriver::run(std::span<const Extension> extensions, std::span<const 
                            .num_reqs = static_cast<int>(extensions.size()),
                            .num_tokens = static_cast<int>(positions.size()),
                            .max_seqlen_q = max_seqlen_q,
+                           .max_seqlen_kv = std::ranges::max(seqlens),
                            .request_rows = rows,
                            .seqlen_kv = seqlens,
                            .cu_seqlen_q = cu_seqlen_q,

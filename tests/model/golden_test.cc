@@ -403,6 +403,9 @@ constexpr const char* kSmallLatentCases[] = {"kimi-k25-text", "mistral4-temperat
 constexpr const char* kMlaCases[] = {"deepseek-v2-lite", "deepseek-v2-groups", "deepseek-v3",
                                      "glm4-moe-lite"};
 
+// Sparse attention to keys that an indexer selects.
+constexpr const char* kSparseCases[] = {"deepseek-v32-indexer", "glm-moe-dsa-shared"};
+
 // Sinks and chunks, which not every backend supports.
 constexpr const char* kSinksAndChunks[] = {"gpt-oss-sinks-window", "gpt-oss-defaults", "llama4-chunks",
                                            "llama4-interleaved"};
@@ -507,6 +510,10 @@ INSTANTIATE_TEST_SUITE_P(MlaOnReference, Goldens,
                          name_of);
 INSTANTIATE_TEST_SUITE_P(Mla, Goldens,
                          testing::Combine(testing::Values("cpu"), testing::ValuesIn(kMlaCases),
+                                          testing::Values(1, 16, 64), testing::ValuesIn(kEitherForm)),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(Sparse, Goldens,
+                         testing::Combine(testing::Values("dsa"), testing::ValuesIn(kSparseCases),
                                           testing::Values(1, 16, 64), testing::ValuesIn(kEitherForm)),
                          name_of);
 // Latent rows that are smaller than those of DeepSeek.
@@ -619,8 +626,9 @@ TEST_P(ChangedConfigs, ChangeTheLogits) {
   config.replace(at, std::string(from).size(), to);
   const std::unique_ptr<Model> model = load_model(folder, parse_config(config, "changed"), LoadFormat::kAuto);
   const Golden golden = read_goldens(folder / "golden.safetensors").back();
-  GoldenDriver driver(*model, kOnCpu, *find_backend(backend_table(), "cpu"), 16, 1, golden.length(),
-                      golden.length());
+  const bool is_sparse = make_requirement(model->spec().geometry(DType::kF32, DType::kF32)).indexer;
+  GoldenDriver driver(*model, kOnCpu, *find_backend(backend_table(), is_sparse ? "dsa" : "cpu"), 16, 1,
+                      golden.length(), golden.length());
   Sequence sequence = driver.begin(golden.prompt());
   const std::vector<Extension> whole{{&sequence, golden.length()}};
   const Tensor logits = driver.step(whole);
@@ -663,6 +671,11 @@ constexpr ChangedConfig kChangedConfigs[] = {
     {"gpt-oss-defaults", "\"layer_types\"", "\"rope_theta\": 10000.0, \"layer_types\""},
     {"gpt-oss-defaults", "\"layer_types\"",
      "\"rope_scaling\": {\"rope_type\": \"default\"}, \"layer_types\""},
+    {"deepseek-v32-indexer", "\"index_topk\": 16", "\"index_topk\": 15"},
+    {"deepseek-v32-indexer", "\"index_topk\": 16", "\"index_topk\": 1024"},
+    {"deepseek-v32-indexer", "\"index_topk\": 16", "\"indexer_rope_interleave\": true, \"index_topk\": 16"},
+    {"glm-moe-dsa-shared", "\"index_topk\": 16", "\"indexer_rope_interleave\": false, \"index_topk\": 16"},
+    {"glm-moe-dsa-shared", "\"index_topk_freq\": 2", "\"index_topk_pattern\": \"FFSFF\""},
 };
 
 INSTANTIATE_TEST_SUITE_P(Every, ChangedConfigs, testing::ValuesIn(kChangedConfigs));

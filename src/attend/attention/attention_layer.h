@@ -23,6 +23,21 @@ enum class AttentionType : uint8_t {
 // latent row) or expanded (contiguous K/V of head dims 192/128).
 enum class KvKind : uint8_t { kMha, kMla };
 
+// Indexer of a layer with sparse attention (kernels/indexer): each query attends to the top_k keys with the
+// highest scores.
+struct KeyIndexer {
+  int top_k = 0;                    // 0: none, queries attend to all keys
+  int num_heads = 0, head_dim = 0;  // of index queries; 0: attends to the keys that the indexer of an earlier
+                                    // layer selected
+
+  // Returns whether a step with this upper bound of seqlen_kv (0: unknown) selects keys. Steps in which every
+  // query sees at most top_k keys do not need a selection. Batch-invariant steps always select, so that one
+  // kernel computes a token in every step.
+  bool selects(int max_seqlen_kv, bool batch_invariant) const {
+    return top_k > 0 && (batch_invariant || max_seqlen_kv == 0 || max_seqlen_kv > top_k);
+  }
+};
+
 // Head counts are per rank.
 struct AttentionLayer {
   int layer_id = 0;  // layer of the KV pool
@@ -42,6 +57,7 @@ struct AttentionLayer {
   bool bidirectional_items = false;
   bool has_sinks = false;
   View<const float> sinks = {};  // [num_q_heads] on the device; empty: none, or not loaded yet
+  KeyIndexer indexer = {};       // MLA
 
   bool bidirectional() const {
     return window_right != 0 || bidirectional_items || type == AttentionType::kDecoderBidirectional ||

@@ -35,6 +35,11 @@ struct AttentionInput {
   View<const int32_t> cu_seqlen_kv = {};        // [num_reqs + 1] on the device
   View<const int32_t> seqlen_kv_expanded = {};  // [num_reqs] on the device: their differences
   bool causal = true;                           // over k and v; false: every query sees all keys
+  // Layers with an indexer: attends to selected keys (KeyIndexer::selects()). With index_q, this call selects
+  // them; without it, they are those of the step's last call that did.
+  bool selects_keys = false;
+  TensorView index_q = {};        // [num_tokens, num_heads, head_dim] of the indexer, rotated
+  TensorView index_weights = {};  // f32 [num_tokens, num_heads]
 };
 
 // Belongs to one device and one thread.
@@ -51,6 +56,9 @@ class AttentionBackend {
   // Returns where the layer's new K and V of the planned step are stored. The caller stores them before
   // forward(), in a separate or a fused launch.
   virtual KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) = 0;
+  // Returns the cache of a layer's index keys: [num_pages, page_size, index dim]. The caller stores those of
+  // the new tokens at the slots of destination(). Empty: the layer has no indexer of its own.
+  virtual TensorView index_keys(const AttentionLayer& /*layer*/) { return {}; }
   // Computes attention. Called once per layer of the planned step, after the store.
   virtual void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                        Stream& stream) = 0;

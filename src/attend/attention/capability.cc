@@ -101,6 +101,7 @@ std::string describe(const Capability& capability) {
   feature(capability.cross, "cross");
   feature(capability.bidirectional, "bidirectional");
   feature(capability.contiguous, "contiguous keys");
+  feature(capability.indexer, "only models with an indexer");
   feature(capability.kv_scales, "KV scales");
   feature(!capability.deterministic.empty(), "deterministic");
   feature(capability.graphs, "graphs");
@@ -138,6 +139,7 @@ Requirement make_requirement(const ModelGeometry& model) {
     requirement.sinks |= layer.has_sinks || !layer.sinks.empty();
     requirement.cross |= layer.type == AttentionType::kCross;
     requirement.bidirectional |= layer.bidirectional();
+    requirement.indexer |= layer.indexer.top_k > 0;
   }
   return requirement;
 }

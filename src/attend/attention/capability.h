@@ -137,6 +137,8 @@ struct Capability {
   bool cross = true;              // cross attention
   bool cross_with_window = true;  // in one model
   bool bidirectional = true;      // queries see keys after their own: all, a window_right, or an image
+  // Attends to the keys that an indexer selects, and serves only models with an indexer in every layer.
+  bool indexer = false;
   Speculation speculation = Speculation::kTree;
   // Architectures on which a token's bits depend only on its own sequence.
   Set<Architecture> deterministic = Set<Architecture>::all();
@@ -162,6 +164,7 @@ struct Requirement {
   DType kv_dtype = DType::kF32;
   bool kv_scales = false;  // some scale is not 1
   bool window = false, chunk = false, logit_cap = false, sinks = false, cross = false, bidirectional = false;
+  bool indexer = false;
   Speculation speculation = Speculation::kNone;
   bool deterministic = false;
   bool graphs = false;

@@ -25,7 +25,8 @@ constexpr Preference kHopperMla[] = {{.backend = "fa3"}, {.backend = "triton"}};
 constexpr Preference kBlackwellMla[] = {{.backend = "flashinfer"}, {.backend = "triton"}};
 constexpr Preference kOtherMla[] = {{.backend = "triton"}};
 constexpr Preference kAmd[] = {{.backend = "aiter"}, {.backend = "triton"}};
-constexpr Preference kCpu[] = {{.backend = "cpu"}};
+constexpr Preference kCpuMha[] = {{.backend = "cpu"}};
+constexpr Preference kCpuMla[] = {{.backend = "cpu"}, {.backend = "dsa"}};
 
 }  // namespace
 
@@ -33,7 +34,7 @@ std::span<const Preference> preference(KvKind kind, Architecture architecture) {
   const bool mla = kind == KvKind::kMla;
   switch (architecture) {
     case Architecture::kCpu:
-      return kCpu;
+      return mla ? std::span<const Preference>(kCpuMla) : kCpuMha;
     case Architecture::kAmpere:
     case Architecture::kAda:
       return mla ? std::span<const Preference>(kOtherMla) : kAmpereMha;

@@ -79,6 +79,9 @@ void add_feature_reasons(const Capability& can, const Requirement& needs, Reason
     reasons.add_unless(can.cross_with_window || !needs.cross || !needs.window,
                        "cross attention and a sliding window", "supports only one of them");
   reasons.add_unless(can.bidirectional || !needs.bidirectional, "bidirectional attention", kUnsupported);
+  reasons.add_unless(can.indexer || !needs.indexer, "keys selected by an indexer", "attends to all keys");
+  reasons.add_unless(!can.indexer || needs.indexer, "attention to all keys",
+                     "serves only models with an indexer");
   reasons.add_unless(needs.speculation <= can.speculation, text("draft ", to_string(needs.speculation)),
                      text("supports ", to_string(can.speculation)));
 }

@@ -8,9 +8,9 @@ namespace {
 constexpr UnsupportedBackend kUnsupportedBackends[] = {
     {"flex_attention",
      "its kernels are made by PyTorch's compiler; torch_native and triton support the same features"},
-    {"dual_chunk_flash_attn", "dual chunk attention (Qwen2.5-1M) is not supported"},
-    {"dsa", "sparse attention with an indexer (DeepSeek-V3.2) is not supported"},
-    {"nsa", "SGLang's former name of dsa; sparse attention with an indexer (DeepSeek-V3.2) is not supported"},
+    {"dual_chunk_flash_attn",
+     "up to chunk_size tokens (Qwen2.5-1M: 262,144) dual chunk attention is plain attention, which every "
+     "backend computes; attend limits the context to that length"},
     {"dsv4", "compressed attention (DeepSeek-V4) is not supported"},
     {"compressed", "SGLang's former name of dsv4; compressed attention (DeepSeek-V4) is not supported"},
     {"qsa", "attention to the top blocks of pooled keys (Qwen4) is not supported"},

@@ -20,6 +20,7 @@ class HybridBackend : public AttentionBackend {
            (verify_phase_ == Phase::kPrefill && prefill_->plan_depends_on_kv_len(num_reqs));
   }
   KvDestination destination(const AttentionLayer& layer, const ForwardBatch& batch) override;
+  TensorView index_keys(const AttentionLayer& layer) override { return prefill_->index_keys(layer); }
   void forward(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                Stream& stream) override;
 

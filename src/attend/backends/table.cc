@@ -6,6 +6,8 @@
 // attend's kernels support caps, sinks and scales that the backend of the same name would silently ignore.
 #include "attend/backends/table.h"
 
+#include "attend/backends/sparse_backend.h"
+
 namespace attend {
 namespace {
 
@@ -66,6 +68,7 @@ constexpr Capability kCpuMla{.prefill = {kCpu},
 constexpr std::string_view kTorchNativeAliases[] = {"reference"};
 constexpr std::string_view kTrtllmMlaAliases[] = {"cutedsl_mla", "tokenspeed_mla"};
 constexpr std::string_view kCpuAliases[] = {"intel_amx"};
+constexpr std::string_view kDsaAliases[] = {"nsa"};
 
 constexpr BackendEntry kTable[] = {
     {.name = "torch_native",
@@ -272,6 +275,27 @@ constexpr BackendEntry kTable[] = {
              .deterministic = {}},
      .workspace_bytes = workspace_bytes_with_spec<kCsrSpec>,
      .create = create_with_spec<kCsrSpec>},
+    // Index queries and keys have no form for tree masks.
+    {.name = "dsa",
+     .aliases = kDsaAliases,
+     .summary = "DeepSeek Sparse Attention: absorbed MLA over the keys that an indexer selects; on CPUs",
+     .mla = {.prefill = {kCpu},
+             .decode = {kCpu},
+             .page_sizes = PageSizes::all(),
+             .preferred_page_size = kCpuPageSize,
+             .head_dims = kLatentDims,
+             .dtypes = kFloats,
+             .kv_dtypes = kFloatsFp8AndScaledRows,
+             .contiguous = true,
+             .window = false,
+             .chunk = false,
+             .cross = false,
+             .bidirectional = false,
+             .indexer = true,
+             .speculation = Speculation::kChain,
+             .graphs = false},
+     .workspace_bytes = SparseBackend::workspace_bytes,
+     .create = SparseBackend::create},
 };
 
 }  // namespace

@@ -9,7 +9,7 @@ void add_layer(std::vector<CacheSpec>& caches, const CacheSpec& layer) {
   const auto group = std::ranges::find_if(caches, [&](const CacheSpec& cache) {
     return cache.kind == layer.kind && cache.num_kv_heads == layer.num_kv_heads &&
            cache.head_dim_qk == layer.head_dim_qk && cache.head_dim_v == layer.head_dim_v &&
-           cache.state == layer.state;
+           cache.index_dim == layer.index_dim && cache.state == layer.state;
   });
   if (group == caches.end()) {
     caches.push_back(layer);

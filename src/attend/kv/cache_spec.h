@@ -11,7 +11,7 @@ namespace attend {
 enum class CacheKind : uint8_t {
   kFull,    // K and V of every token
   kWindow,  // K and V of the tokens in the next query's window
-  kLatent,  // one latent row per token, which K and V share (MLA)
+  kLatent,  // one latent row per token, which K and V share (MLA), and the key of an indexer
   kState,   // one recurrent state per request, and the last inputs of a convolution
 };
 
@@ -30,6 +30,7 @@ struct CacheSpec {
   int num_kv_heads = 0;          // per rank; kLatent: 1
   int head_dim_qk = 0;           // kLatent: elements of a row
   int head_dim_v = 0;            // kLatent: elements of a row before its rotated part
+  int index_dim = 0;             // kLatent: elements of an index key; 0: no index keys
   int window_left = -1;          // kWindow: the widest of the layers, inclusive; else -1
   StateShape state = {};         // kState
 

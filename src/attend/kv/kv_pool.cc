@@ -58,11 +58,17 @@ void check(const MlaKvPool::Config& config) {
   check_positive(config.rope_dim, "rope_dim", kMla);
   check_num_scales(config.scales.size(), config.num_layers, kMla);
   for (float scale : config.scales) check_scale(scale, kMla);
+  require(config.index_dims.empty() || std::ssize(config.index_dims) == config.num_layers, "index_dims of ",
+          config.index_dims.size(), " layers: MlaKvPool needs none or ", config.num_layers);
   require(!has_scaled_rows(config) || (config.kv_lora_rank == kernels::kScaledRow.rank &&
                                        config.rope_dim == kernels::kScaledRow.rope_dim),
           "kv_lora_rank ", config.kv_lora_rank, " and rope_dim ", config.rope_dim, ": rows of ",
           kernels::cache_dtype_name(config.dtype), " have ", kernels::kScaledRow.rank, " and ",
           kernels::kScaledRow.rope_dim);
+}
+
+DType index_dtype(const MlaKvPool::Config& config) {
+  return size_of(config.dtype) == 1 ? DType::kBF16 : config.dtype;
 }
 
 size_t layer_bytes(int page_size, int num_pages, size_t row_elements, DType dtype) {
@@ -152,6 +158,9 @@ MlaKvPool::MlaKvPool(const Config& config)
   for (int layer_id = 0; layer_id < config.num_layers; ++layer_id)
     rows_.push_back(arena.allocate(
         {config.num_pages, config.page_size, static_cast<int64_t>(row_elements(config))}, config.dtype));
+  for (const int dim : config.index_dims)
+    index_keys_.push_back(
+        dim == 0 ? Tensor() : arena.allocate({config.num_pages, config.page_size, dim}, index_dtype(config)));
 }
 
 LayerKv MlaKvPool::layer(int layer_id) const {
@@ -169,14 +178,25 @@ TensorView MlaKvPool::latent(int layer_id) const {
   return rows_[static_cast<size_t>(layer_id)];
 }
 
+TensorView MlaKvPool::index_keys(int layer_id) const {
+  check_layer(layer_id, config_.num_layers, kMla);
+  if (index_keys_.empty() || config_.index_dims[static_cast<size_t>(layer_id)] == 0) return {};
+  return index_keys_[static_cast<size_t>(layer_id)];
+}
+
 size_t MlaKvPool::bytes_per_token() const {
-  return static_cast<size_t>(config_.num_layers) * row_elements(config_) * size_of(config_.dtype);
+  size_t bytes = static_cast<size_t>(config_.num_layers) * row_elements(config_) * size_of(config_.dtype);
+  for (const int dim : config_.index_dims) bytes += static_cast<size_t>(dim) * size_of(index_dtype(config_));
+  return bytes;
 }
 
 size_t MlaKvPool::num_bytes(const Config& config) {
   check(config);
-  return static_cast<size_t>(config.num_layers) *
-         layer_bytes(config.page_size, config.num_pages, row_elements(config), config.dtype);
+  size_t bytes = static_cast<size_t>(config.num_layers) *
+                 layer_bytes(config.page_size, config.num_pages, row_elements(config), config.dtype);
+  for (const int dim : config.index_dims)
+    bytes += layer_bytes(config.page_size, config.num_pages, static_cast<size_t>(dim), index_dtype(config));
+  return bytes;
 }
 
 }  // namespace attend

@@ -37,6 +37,8 @@ class KvPool {
   // Latent rows of an MLA pool: [num_pages, page_size, kv_lora_rank + rope_dim], or scaled rows. Throws
   // Error(kUnsupported) for pools that store K and V.
   virtual TensorView latent(int layer_id) const = 0;
+  // Index keys of a layer with an indexer: [num_pages, page_size, index_dim]. Empty: the layer has none.
+  virtual TensorView index_keys(int /*layer_id*/) const { return {}; }
 
   int page_size() const { return page_size_; }
   int num_pages() const { return num_pages_; }  // including the padding page
@@ -109,12 +111,16 @@ class MlaKvPool : public KvPool {
     DType dtype = DType::kBF16;  // kU8: scaled rows (kernels/kv_store/selected_rows.h)
     Device device = {};
     std::vector<float> scales = {};  // [num_layers], or empty: all 1. K and V share the row and its scale
+    // [num_layers] elements of the layer's index keys, 0: none; empty: no layer has any. They have the dtype
+    // of the rows, or bfloat16 if that has 8 bits.
+    std::vector<int> index_dims = {};
   };
   // Throws the errors of MhaKvPool.
   explicit MlaKvPool(const Config& config);
 
   LayerKv layer(int layer_id) const override;
   TensorView latent(int layer_id) const override;
+  TensorView index_keys(int layer_id) const override;
   size_t bytes_per_token() const override;
   const Config& config() const { return config_; }
 
@@ -122,7 +128,8 @@ class MlaKvPool : public KvPool {
 
  private:
   Config config_;
-  std::vector<Tensor> rows_;  // one per layer: [num_pages, page_size, elements of a row]
+  std::vector<Tensor> rows_;        // one per layer: [num_pages, page_size, elements of a row]
+  std::vector<Tensor> index_keys_;  // one per layer, empty without index keys: [num_pages, page_size, dim]
 };
 
 }  // namespace attend

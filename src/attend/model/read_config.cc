@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "attend/base/error.h"
 #include "attend/checkpoint/checkpoint.h"
@@ -227,10 +228,16 @@ ModelSpec read_spec(const JsonNode& file) {
   for (const JsonNode* part : {&json, &file})
     if (const auto quantization = part->find("quantization_config"))
       spec.quantization = read_quantization(*quantization);
+  // Queries and keys of one chunk, or of neighboring ones up to chunk_size tokens, keep their distances.
+  if (const auto dual_chunk = json.find("dual_chunk_attention_config"))
+    spec.dual_chunk_limit = dual_chunk->integer("chunk_size", 2, kMaxExtent);
   architecture.read_layers(json, defaults, spec);
   if (architecture.read_config != nullptr) architecture.read_config(json, spec);
   if (architecture.read_draft != nullptr) architecture.read_draft(json, spec);
   if (name.ends_with(kClassifierSuffix)) spec.classifier = read_classifier(file, architecture.classifier);
+
+  const int limit = std::exchange(spec.dual_chunk_limit, 0);
+  if (limit < spec.max_context_len()) spec.dual_chunk_limit = limit;
 
   for (const JsonNode* part : {&json, &file}) {
     if (const auto bos = part->find("bos_token_id")) spec.bos_token_id = bos->token_id();

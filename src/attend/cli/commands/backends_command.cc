@@ -96,7 +96,10 @@ std::string cache_lines(const ModelSpec& model) {
             fmt::format("K and V of the last {} tokens, {}", cache.window_left + 1, heads(cache)));
         break;
       case CacheKind::kLatent:
-        add(num_layers, fmt::format("a latent row of {} per token", cache.head_dim_qk));
+        add(num_layers, cache.index_dim == 0
+                            ? fmt::format("a latent row of {} per token", cache.head_dim_qk)
+                            : fmt::format("a latent row of {} and an index key of {} per token",
+                                          cache.head_dim_qk, cache.index_dim));
         break;
       case CacheKind::kState:
         add(num_layers, "a recurrent state per request");

@@ -27,7 +27,7 @@ std::string_view kind_of(const CacheSpec& cache) {
     case CacheKind::kWindow:
       return "window";
     case CacheKind::kLatent:
-      return "latent rows";
+      return cache.index_dim == 0 ? "latent rows" : "latent rows and index keys";
     case CacheKind::kState:
       return "state";
   }

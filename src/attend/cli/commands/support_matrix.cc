@@ -87,14 +87,33 @@ std::string describe_hardware(std::span<const BackendEntry> table, KvKind kind) 
 
 std::string describe_features(std::span<const BackendEntry> table, KvKind kind) {
   const bool mla = kind == KvKind::kMla;
-  std::string text =
-      header({"backend", "window", "chunk", "logit cap", "sinks", "cross",
-              mla ? "contiguous keys" : "bidirectional", "drafts", "deterministic on", "graphs"});
+  std::vector<std::string> columns{"backend",
+                                   "window",
+                                   "chunk",
+                                   "logit cap",
+                                   "sinks",
+                                   "cross",
+                                   mla ? "contiguous keys" : "bidirectional",
+                                   "drafts",
+                                   "deterministic on",
+                                   "graphs"};
+  if (mla) columns.emplace_back("keys");
+  std::string text = header(columns);
   for (const BackendEntry& entry : table)
-    if (const Capability& can = entry.capability(kind); can.supports_any_phase())
-      text += row({std::string(entry.name), mark(can.window), mark(can.chunk), mark(can.logit_cap),
-                   mark(can.sinks), cross(can), mark(mla ? can.contiguous : can.bidirectional),
-                   std::string(to_string(can.speculation)), on(can.deterministic), mark(can.graphs)});
+    if (const Capability& can = entry.capability(kind); can.supports_any_phase()) {
+      std::vector<std::string> cells{std::string(entry.name),
+                                     mark(can.window),
+                                     mark(can.chunk),
+                                     mark(can.logit_cap),
+                                     mark(can.sinks),
+                                     cross(can),
+                                     mark(mla ? can.contiguous : can.bidirectional),
+                                     std::string(to_string(can.speculation)),
+                                     on(can.deterministic),
+                                     mark(can.graphs)};
+      if (mla) cells.emplace_back(can.indexer ? "selected by an indexer" : "all");
+      text += row(cells);
+    }
   return text;
 }
 

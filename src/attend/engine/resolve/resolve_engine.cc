@@ -186,11 +186,14 @@ void check_numbers(const EngineConfig& config, const ModelSpec& model) {
   if (config.pooling && config.speculation.algorithm)
     fail(ErrorCode::kUnsupported, "speculative decoding: an embedding engine does not decode");
   const int shortest = config.pooling ? 1 : 2;
-  const int longest = model.learned_positions ? model.max_context_len() : kMaxExtendedPositions;
+  const bool is_limited = model.learned_positions || model.dual_chunk_limit > 0;
+  const int longest = is_limited ? model.max_context_len() : kMaxExtendedPositions;
   require(
       config.context_length == 0 || (config.context_length >= shortest && config.context_length <= longest),
       "context_length ", config.context_length, ": ", shortest, " to ", longest,
-      model.learned_positions ? ", the number of learned positions" : "");
+      model.learned_positions      ? ", the number of learned positions"
+      : model.dual_chunk_limit > 0 ? ", up to which dual chunk attention equals plain attention"
+                                   : "");
   require(config.max_running_requests >= 0, "max_running_requests ", config.max_running_requests,
           ": at least 1");
   require(config.max_kv_tokens >= 0, "max_kv_tokens ", config.max_kv_tokens, ": at least 1");
@@ -504,6 +507,10 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
   info.overlap_schedule =
       config.overlap_schedule.value_or(config.on_gpu() && !has_head && !config.recompute_longrope);
   info.context_length = config.context_length > 0 ? config.context_length : model.max_context_len();
+  if (config.context_length == 0 && model.dual_chunk_limit > 0)
+    log_warning("context of ", info.context_length, " of ", model.max_position_embeddings,
+                " tokens: up to this length dual chunk attention (dual_chunk_attention_config) equals plain "
+                "attention, which attend computes");
   info.speculation = choose_speculation(config, model);
   info.limits = choose_limits(config, model, info);
   if (!config.disable_radix_cache && !config.pooling) info.prefix_cache = config.radix_eviction_policy;

@@ -68,6 +68,7 @@ CacheBytes CacheStorage::page_bytes() const {
         bytes[static_cast<size_t>(layer.slot_map != nullptr ? PageDataKind::kWindow : PageDataKind::kTokens)];
     of_half.add(layer.k);
     if (!is_part_of(layer.v, layer.k)) of_half.add(layer.v);
+    if (const TensorView index_keys = pool_->index_keys(i); !index_keys.empty()) of_half.add(index_keys);
   }
   if (!states_) return bytes;
   for (int i = 0; i < states_->num_layers(); ++i)

@@ -74,6 +74,7 @@ MlaKvPool::Config latent_pool(const CacheStorageConfig& config) {
                          .device = config.device,
                          .scales = {}};
   for (const KvScales& scales : config.scales) pool.scales.push_back(scales.k);
+  pool.index_dims = by_layer(config.caches, [](const CacheSpec& cache) { return cache.index_dim; });
   return pool;
 }
 

@@ -27,6 +27,17 @@ AttentionLayer attention_layer(const AttentionSpec& spec, int layer_id) {
           .has_sinks = spec.sinks};
 }
 
+namespace {
+
+KeyIndexer key_indexer(const MlaSpec& spec) {
+  if (!spec.indexer) return {};
+  if (spec.indexer->is_shared) return {.top_k = spec.indexer->top_k};
+  return {
+      .top_k = spec.indexer->top_k, .num_heads = spec.indexer->num_heads, .head_dim = spec.indexer->head_dim};
+}
+
+}  // namespace
+
 AttentionLayer attention_layer(const MlaSpec& spec, int layer_id) {
   return {.layer_id = layer_id,
           .num_q_heads = spec.num_heads,
@@ -35,7 +46,8 @@ AttentionLayer attention_layer(const MlaSpec& spec, int layer_id) {
           .head_dim_v = spec.kv_lora_rank,
           .rope_dim = spec.rope_dim,
           .kind = KvKind::kMla,
-          .scale = spec.scale};
+          .scale = spec.scale,
+          .indexer = key_indexer(spec)};
 }
 
 AttentionLayer attention_layer(const AttentionMamba2Spec& spec, int layer_id) {
@@ -67,7 +79,8 @@ CacheSpec layer_cache_spec(const MlaSpec& spec, int layer) {
           .layers = {layer},
           .num_kv_heads = 1,
           .head_dim_qk = spec.kv_lora_rank + spec.rope_dim,
-          .head_dim_v = spec.kv_lora_rank};
+          .head_dim_v = spec.kv_lora_rank,
+          .index_dim = spec.has_own_indexer() ? spec.indexer->head_dim : 0};
 }
 
 CacheSpec layer_cache_spec(const AttentionMamba2Spec& spec, int layer) {
@@ -219,7 +232,7 @@ int ModelSpec::max_context_len() const {
       longest = std::max(longest, rope.original_max_position_embeddings * rope.factor);
   }
   constexpr double kMaxExtent = 1 << 30;
-  return static_cast<int>(std::min(longest, kMaxExtent));
+  return static_cast<int>(std::min(longest, dual_chunk_limit > 0 ? dual_chunk_limit : kMaxExtent));
 }
 
 int ModelSpec::longrope_length() const {

@@ -130,6 +130,19 @@ struct GatedMlpSpec {
   bool fused_gate_up = false;                // one tensor of the checkpoint holds gate, then up
 };
 
+// Indexer of sparse attention (DeepSeek-V3.2): each query attends to the top_k keys t with the highest
+//   sum over index heads h of (Ww x)_h max(0, q_h . k_t), q = rope(Wq c), k = rope(LayerNorm(Wk x))
+// where c is the layer's normalized latent vector of q. RoPE has the layer's angles, and rotates the first
+// rope_dim dimensions of each head. Checkpoints may be trained with a Hadamard rotation of q and k after
+// RoPE; it is orthogonal, so products and thus the selection are those without it.
+struct IndexerSpec {
+  int top_k = 0;
+  bool is_shared = false;  // the layer attends to the keys that the last indexer before it selected
+  int num_heads = 0, head_dim = 0;
+  bool interleaved_rope = false;  // as in RopeConfig
+  float norm_eps = 1e-6f;
+};
+
 // x += Wo attention(..) over latent rows: multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section
 // 2.1). Each head's q and k consist of nope_dim dimensions without rotation, then rope_dim with rotation. All
 // heads share the rotated part of k. A token's cache row is its normalized latent vector, then that part.
@@ -142,7 +155,10 @@ struct MlaSpec {
   float latent_eps = 1e-6f;  // epsilon for the norms of the latent vectors
   int rope_set = 0;          // index into ModelSpec::ropes; -1: no rotation
   kernels::QueryTemperature temperature = {};
-  bool bias = false;  // biases for the projections to latent vectors and for the output
+  bool bias = false;                        // biases for the projections to latent vectors and for the output
+  std::optional<IndexerSpec> indexer = {};  // absent: every query attends to all keys
+
+  bool has_own_indexer() const { return indexer && !indexer->is_shared; }
 };
 
 // x += Wo (norm(gated_delta_rule(silu(conv(Wqkv x)), Wb x, Wa x)) silu(Wz x)): gated delta net (arXiv
@@ -286,6 +302,9 @@ struct ModelSpec {
   int vocab_size = 0;
   int max_position_embeddings = 0;
   int extended_positions = 0;  // positions that an engine uses beyond max_context_len(); 0: none
+  // Tokens up to which dual chunk attention (arXiv 2402.17463) equals plain attention, which attend computes;
+  // 0: the model has no such attention, or fewer positions.
+  int dual_chunk_limit = 0;
   float norm_eps = 1e-6f;
   kernels::NormKind norm_kind = kernels::NormKind::kRms;  // of the residual stream
   bool norm_weights = true, norm_biases = false;  // LayerNorm; RMSNorms always have weights and no biases
@@ -349,7 +368,7 @@ struct ModelSpec {
   // Attention layers with K/V in the form that backends require.
   ModelGeometry geometry(DType activation_dtype, DType kv_dtype) const;
   // Tokens of the longest sequence that the position embeddings support: max_position_embeddings, extended by
-  // the factor of rope scaling, or extended_positions.
+  // the factor of rope scaling, or extended_positions; at most dual_chunk_limit.
   int max_context_len() const;
   // Length above which sequences have other frequencies, original_max_position_embeddings of longrope; 0:
   // there is none.

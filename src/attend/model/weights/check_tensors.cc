@@ -72,6 +72,16 @@ bool is_unused_kv(const std::string& name, const std::string& layers, const Mode
                              [&](std::string_view module) { return name.find(module) != std::string::npos; });
 }
 
+// Returns whether the tensor belongs to the indexer of a layer that uses the selection of another one:
+// published files of GLM-5.2 have them.
+bool is_unused_indexer(const std::string& name, const std::string& layers, const ModelSpec& spec) {
+  const int layer = layer_of(name, layers);
+  if (layer < 0 || layer >= spec.num_layers()) return false;
+  const auto* const mla = std::get_if<MlaSpec>(&spec.layers[static_cast<size_t>(layer)].mixer);
+  return mla != nullptr && mla->indexer && mla->indexer->is_shared &&
+         name.find(".indexer.") != std::string::npos;
+}
+
 // Lists the names of the layer's tensors, without the prefix "model.layers.0.".
 std::string names_in_layer(std::span<const WeightSlot> slots, const std::string& layer) {
   // Slots of experts have hundreds of names. Only the first and the last one are listed.
@@ -175,6 +185,7 @@ void check_unused_tensors(std::span<const WeightSlot> slots, const CheckpointTen
   for (const std::string& name : names) {
     if (used.contains(name) || is_derived(name) || is_kv_scale(name)) continue;
     if (is_in_head(name, spec.classifier) || is_unused_kv(name, layers, spec)) continue;
+    if (is_unused_indexer(name, layers, spec)) continue;
     if (quantized && (scales_activations(name) || is_zero_bias(name, used, files))) continue;
     if (std::ranges::any_of(rules.encoders,
                             [&](std::string_view prefix) { return name.starts_with(prefix); }))

@@ -39,6 +39,10 @@ struct DecoderNames {
   std::string_view kv_a_proj = "self_attn.kv_a_proj_with_mqa";
   std::string_view kv_a_norm = "self_attn.kv_a_layernorm";
   std::string_view kv_b_proj = "self_attn.kv_b_proj";
+  std::string_view index_q_proj = "self_attn.indexer.wq_b";
+  std::string_view index_k_proj = "self_attn.indexer.wk";
+  std::string_view index_k_norm = "self_attn.indexer.k_norm";
+  std::string_view index_weights_proj = "self_attn.indexer.weights_proj";
   std::string_view q_norm = "self_attn.q_norm";
   std::string_view k_norm = "self_attn.k_norm";
   std::string_view output_gate_proj = "";                             // with a projection of its own

@@ -203,12 +203,15 @@ void SlotWriter::convolution(std::initializer_list<Part> parts, int64_t taps, Te
 void SlotWriter::norm(std::string_view name, int64_t size, kernels::Norm& into, float scale) {
   if (into.kind == kernels::NormKind::kRms) return norm(name, size, into.weight, scale);
   if (form_.norm_weights) norm(name, size, into.weight, scale);
-  if (!form_.norm_biases) return;
+  if (form_.norm_biases) norm_bias(name, size, into.bias, scale);
+}
+
+void SlotWriter::norm_bias(std::string_view name, int64_t size, TensorView& into, float scale) {
   slots_.push_back({.parts = {{tensor_name(name, ".bias"), size}},
                     .use = WeightUse::kBias,
                     .scale = scale,
                     .in_f32 = form_.zero_centered_norms,
-                    .place = [&into](std::span<const Weight> weights) { into.bias = weights[0].data; }});
+                    .place = [&into](std::span<const Weight> weights) { into = weights[0].data; }});
 }
 
 void SlotWriter::vector_in_f32(std::string_view name, int64_t size, TensorView& into, ShardAxis shard,

@@ -163,6 +163,8 @@ class SlotWriter {
   // Norm of the residual stream, of into.kind: "<prefix><name>.weight" and ".bias", as far as the model has
   // them.
   void norm(std::string_view name, int64_t size, kernels::Norm& into, float scale = 1.0f);
+  // "<prefix><name>.bias" of a LayerNorm.
+  void norm_bias(std::string_view name, int64_t size, TensorView& into, float scale = 1.0f);
   // Norms of heads with a row of weights each: "<prefix><name>.weight" [num_heads, head_dim] or, if the name
   // contains a star, a tensor [head_dim] per head with its index instead of the star.
   void head_norms(std::string_view name, int num_heads, int64_t head_dim, TensorView& into);

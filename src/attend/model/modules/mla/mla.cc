@@ -1,5 +1,7 @@
 #include "attend/model/modules/mla/mla.h"
 
+#include <algorithm>
+#include <iterator>
 #include <numeric>
 
 #include "attend/base/error.h"
@@ -40,6 +42,7 @@ MlaModule::MlaModule(const MlaSpec& spec, const NormPlacement& norms, int layer_
   if (spec.bias && spec.q_lora_rank == 0)
     fail(ErrorCode::kUnsupported, model.architecture,
          ": attention_bias requires q_lora_rank: without it, only one of two joined projections has a bias");
+  if (spec.has_own_indexer()) indexer_.emplace(spec, hidden_size_, names);
 }
 
 void MlaModule::add_slots(SlotWriter& slots) {
@@ -61,6 +64,7 @@ void MlaModule::add_slots(SlotWriter& slots) {
                ShardAxis::kOutFeatures, kv_b_, /*dequantize_on_load=*/true);
   slots.linear({{names_.o_proj, hidden_size_}}, {int64_t{spec_.num_heads} * spec_.v_dim, spec_.v_dim},
                spec_.bias, ShardAxis::kInFeatures, o_);
+  if (indexer_) indexer_->add_slots(slots);
 }
 
 std::vector<int64_t> MlaModule::scratch_widths() const {
@@ -74,6 +78,7 @@ std::vector<int64_t> MlaModule::scratch_widths() const {
                               int64_t{spec_.num_heads} * spec_.v_dim};
   widths.insert(widths.end(), expanded.begin(), expanded.end());
   if (const int64_t more = sum(absorbed) - sum(expanded); more > 0) widths.push_back(more);
+  if (indexer_) std::ranges::copy(indexer_->scratch_widths(), std::back_inserter(widths));
   return widths;
 }
 
@@ -93,12 +98,11 @@ TensorView MlaModule::absorbed_queries(ModuleStep& step, const TensorView& q) co
   return q_latents;
 }
 
-void MlaModule::attend_absorbed(ModuleStep& step, const TensorView& q_latents, const TensorView& q_rope,
-                                const TensorView& out) const {
+void MlaModule::attend_absorbed(ModuleStep& step, AttentionInput input, const TensorView& out) const {
   const int64_t rank = spec_.kv_lora_rank;
   const TensorView latents = step.scratch.take(spec_.num_heads * rank).split(1, rank);
-  step.attention.forward(layer_, {.q = q_latents, .q_rope = q_rope, .out = latents}, step.batch,
-                         step.context.stream);
+  input.out = latents;
+  step.attention.forward(layer_, input, step.batch, step.context.stream);
   multiply(latents, value_weight(), out, step.context);
 }
 
@@ -108,8 +112,8 @@ void MlaModule::forward(ModuleStep& step) const {
   kernels::norm_linear(step.residual, {.norm = norm_, .linear = first_, .out = first}, context);
   TensorView q = first.slice(1, 0, first_features() - row_features());
   const TensorView rows = first.slice(1, first_features() - row_features(), first_features());
+  const TensorView q_latent = q;
   if (spec_.q_lora_rank > 0) {
-    const TensorView q_latent = q;
     q = step.scratch.take(q_features());
     kernels::latent_linear(q_latent, q_norm_, q_b_.front(), q, context);
   }
@@ -119,10 +123,21 @@ void MlaModule::forward(ModuleStep& step) const {
   const RopeRows rope = spec_.rope_set < 0 ? RopeRows() : step.ropes[static_cast<size_t>(spec_.rope_set)];
   const TensorView q_rope = q.slice(2, spec_.nope_dim, q_head_dim());
   const kernels::KvDestination cache = step.attention.destination(layer_, step.batch);
-  const bool expands = use_expanded(spec_, step.batch, context.batch_invariant);
+  AttentionInput input{
+      .q_rope = q_rope,
+      .selects_keys = layer_.indexer.selects(step.batch.max_seqlen_kv, context.batch_invariant)};
+  if (indexer_) {
+    const TensorView weights =
+        indexer_->store_keys(step, norm_, rope, step.attention.index_keys(layer_), cache.slots);
+    if (input.selects_keys) {
+      input.index_q = indexer_->queries(step, q_latent, rope);
+      input.index_weights = weights;
+    }
+  }
+  const bool expands = !input.selects_keys && use_expanded(spec_, step.batch, context.batch_invariant);
   // The launch below that stores K/V also rounds q if attention requires q in fp8, so q must be computed
   // first.
-  const TensorView q_latents = expands ? TensorView() : absorbed_queries(step, q);
+  if (!expands) input.q = absorbed_queries(step, q);
   kernels::latent_norm_rope_store({.kv_a = rows,
                                    .norm = latent_norm_.weight,
                                    .eps = latent_norm_.eps,
@@ -132,7 +147,7 @@ void MlaModule::forward(ModuleStep& step) const {
                                    .sin = rope.sin,
                                    .interleaved = rope.interleaved,
                                    .to = cache,
-                                   .q_latent = cache.fp8_q && !expands ? q_latents : TensorView()},
+                                   .q_latent = cache.fp8_q && !expands ? input.q : TensorView()},
                                   context.stream);
   const TensorView attended = step.scratch.take(int64_t{spec_.num_heads} * spec_.v_dim);
   const TensorView out = attended.split(1, spec_.v_dim);
@@ -146,7 +161,7 @@ void MlaModule::forward(ModuleStep& step) const {
                            .cache = cache,
                            .out = out});
   else
-    attend_absorbed(step, q_latents, q_rope, out);
+    attend_absorbed(step, input, out);
   kernels::linear_add(attended, o_.front(), step.residual, context);
 }
 

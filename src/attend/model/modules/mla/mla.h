@@ -1,8 +1,12 @@
 // MlaModule: multi-head latent attention as described by an MlaSpec.
 #pragma once
 
+#include <optional>
+#include <vector>
+
 #include "attend/kernels/fused/operations.h"
 #include "attend/model/config/model_spec.h"
+#include "attend/model/modules/mla/indexer.h"
 #include "attend/model/modules/module.h"
 #include "attend/model/weights/tensor_names.h"
 
@@ -34,8 +38,8 @@ class MlaModule : public Module {
   TensorView value_weight() const;
   // Returns q_nope W_UK for each head.
   TensorView absorbed_queries(ModuleStep& step, const TensorView& q) const;
-  void attend_absorbed(ModuleStep& step, const TensorView& q_latents, const TensorView& q_rope,
-                       const TensorView& out) const;
+  // `input`: queries and selected keys. Sets its output.
+  void attend_absorbed(ModuleStep& step, AttentionInput input, const TensorView& out) const;
 
   const MlaSpec spec_;
   const AttentionLayer layer_, expanded_;
@@ -43,6 +47,7 @@ class MlaModule : public Module {
   const DecoderNames& names_;
   kernels::Norm norm_, q_norm_, latent_norm_;
   std::vector<Linear> first_, q_b_, kv_b_, o_;
+  std::optional<Indexer> indexer_;  // absent also if another layer's indexer selects keys
 };
 
 }  // namespace attend
