@@ -122,7 +122,7 @@ def test_ids_have_the_form_that_the_template_accepts(tmp_path):
     server = Server("--chat-template", str(template))
     assert any("tool calls: mistral_v3" in line for line in server.log)
     client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0)
-    message = ask(client, tool_choice="required", seed=1).choices[0].message
+    message = ask(client, tool_choice="required", parallel_tool_calls=False, seed=1).choices[0].message
     results = [{"role": "tool", "tool_call_id": call.id, "content": "noon"} for call in message.tool_calls]
     assert ask(client, messages=[{"role": "user", "content": "When?"}, message, *results], max_tokens=4).choices
     assert server.stop()[0] == 0
