@@ -15,7 +15,7 @@ namespace attend {
 
 // A file has the data of a run of pages and is named after its first page. It is written under a temporary
 // name and renamed when it is complete, so other servers that share the directory see complete files only.
-// Every file is checked before its data are used: damaged files are removed with a warning, files of another
+// Every file is checked before its data are used: corrupt files are removed with a warning, files of another
 // format or model are ignored with a warning.
 //
 // When the files of the directory, of all models, exceed max_bytes, those that were written or read longest
@@ -60,7 +60,7 @@ class FileStore final : public PageStore {
   void write_file(std::span<const StoredPage> run);
   // Number of first pages of the run that the file of its first page has, with all of their data.
   size_t num_stored(std::span<const StoredPage> run);
-  // Warns once per file. Removes the file if it is damaged.
+  // Warns once per file. Removes the file if it is corrupt.
   void reject(const std::filesystem::path& path, std::string_view reason, bool is_damaged);
   void make_room(int64_t num_bytes);
 

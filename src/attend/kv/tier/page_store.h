@@ -34,7 +34,7 @@ struct PageRead {
 struct PageStoreStats {
   int64_t num_bytes = 0, max_bytes = 0;
   int64_t num_files_written = 0, num_files_read = 0, num_files_evicted = 0;
-  int64_t num_rejected_files = 0;  // torn or damaged, or of another format or model
+  int64_t num_rejected_files = 0;  // torn or corrupt, or of another format or model
 };
 
 // A store may lose pages at any time, and other servers may add pages. It never returns other data than what

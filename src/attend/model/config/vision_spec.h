@@ -98,7 +98,7 @@ struct VisionSpec {
   float attention_scale = 0.0f;  // 0: 1 / sqrt(head_dim)
   bool post_norms = false;       // of what attention and MLP add
   // Inputs and outputs of the layers' projections are clamped to bounds of the checkpoint.
-  bool clips = false;
+  bool clamps = false;
   bool gated_mlp = false;
   kernels::Activation gate = kernels::Activation::kSilu;
   kernels::PlainActivation activation = kernels::PlainActivation::kGeluTanh;  // of MLPs without a gate

@@ -103,7 +103,7 @@ VisionEncoding::VisionEncoding(const VisionTower& tower, std::shared_ptr<const I
   attended_ = empty_rows(max_range_, hidden);
   if (spec_.gated_mlp) gate_up_ = empty_rows(max_range_, 2 * intermediate);
   inner_ = empty_rows(max_range_, intermediate);
-  if (spec_.clips) {
+  if (spec_.clamps) {
     clamped_ = empty_rows(max_range_, std::max(hidden, intermediate));
     addend_ = empty_rows(max_range_, hidden);
   }
@@ -295,34 +295,34 @@ void VisionEncoding::add_axis_positions(const Range& range) const {
 }
 
 void VisionEncoding::project_clipped(const TensorView& x, const std::vector<Linear>& parts,
-                                     const std::vector<VisionClip>& clips, const TensorView& out,
+                                     const std::vector<VisionClip>& clamps, const TensorView& out,
                                      const OpContext& context) {
-  ensure(parts.size() == clips.size(), parts.size(), " projections with ", clips.size(), " clips");
+  ensure(parts.size() == clamps.size(), parts.size(), " projections with ", clamps.size(), " clamps");
   const TensorView clamped = clamped_.view().slice(0, 0, x.shape[0]).slice(1, 0, x.shape[1]);
   const int64_t width = out.shape[1] / std::ssize(parts);
   for (size_t part = 0; part < parts.size(); ++part) {
     const auto begin = static_cast<int64_t>(part) * width;
     const TensorView to = out.slice(1, begin, begin + width);
-    clamp_rows(x, clips[part].in_min, clips[part].in_max, clamped);
+    clamp_rows(x, clamps[part].in_min, clamps[part].in_max, clamped);
     kernels::linear(clamped, parts[part], to, context);
-    clamp_rows(to, clips[part].out_min, clips[part].out_max, to);
+    clamp_rows(to, clamps[part].out_min, clamps[part].out_max, to);
   }
 }
 
 void VisionEncoding::add(const TensorView& x, const std::vector<Linear>& linear,
-                         const std::vector<VisionClip>& clips, const kernels::Norm& post_norm, Range& range,
+                         const std::vector<VisionClip>& clamps, const kernels::Norm& post_norm, Range& range,
                          const OpContext& context) {
-  if (!spec_.clips)
+  if (!spec_.clamps)
     return kernels::linear_add(x, linear.front(), range.residual, context,
                                spec_.post_norms ? post_norm : kernels::Norm());
   const TensorView addend = addend_.view().slice(0, 0, x.shape[0]);
-  project_clipped(x, linear, clips, addend, context);
+  project_clipped(x, linear, clamps, addend, context);
   kernels::norm_add(addend, spec_.post_norms ? post_norm : kernels::Norm(), range.residual, context);
 }
 
 void VisionEncoding::project(const VisionLayer& layer, Range& range, const OpContext& context) {
   const TensorView qkv = qkv_.view().slice(0, range.begin, range.end);
-  if (spec_.clips) {
+  if (spec_.clamps) {
     const TensorView normalized = addend_.view().slice(0, 0, range.end - range.begin);
     kernels::read(range.residual, layer.attention_norm, normalized, context);
     project_clipped(normalized, layer.qkv, layer.qkv_clips, qkv, context);
@@ -401,7 +401,7 @@ void VisionEncoding::attend(bool in_windows, const Range& range, Stream& stream)
 void VisionEncoding::run_mlp(const VisionLayer& layer, Range& range, const OpContext& context) {
   const auto part = [&](const Tensor& rows) { return rows.view().slice(0, 0, range.end - range.begin); };
   const TensorView inner = part(inner_);
-  if (spec_.clips) {
+  if (spec_.clamps) {
     const TensorView normalized = part(addend_), gate_up = part(gate_up_);
     kernels::read(range.residual, layer.mlp_norm, normalized, context);
     project_clipped(normalized, layer.gate_up, layer.gate_up_clips, gate_up, context);

@@ -50,10 +50,10 @@ class VisionEncoding {
   void add_axis_positions(const Range& range) const;
   // out = x W per part, side by side, with inputs and outputs clamped. x is not changed.
   void project_clipped(const TensorView& x, const std::vector<Linear>& parts,
-                       const std::vector<VisionClip>& clips, const TensorView& out,
+                       const std::vector<VisionClip>& clamps, const TensorView& out,
                        const kernels::OpContext& context);
   // residual += post_norm(x W).
-  void add(const TensorView& x, const std::vector<Linear>& linear, const std::vector<VisionClip>& clips,
+  void add(const TensorView& x, const std::vector<Linear>& linear, const std::vector<VisionClip>& clamps,
            const kernels::Norm& post_norm, Range& range, const kernels::OpContext& context);
   void rotate(const VisionLayer& layer, const Range& range, Stream& stream) const;
   void project(const VisionLayer& layer, Range& range, const kernels::OpContext& context);
@@ -82,7 +82,7 @@ class VisionEncoding {
   // [max_range_, intermediate_size]; and of its tokens, [.., hidden_size * patches per token] twice.
   Tensor attended_, gate_up_, inner_, merged_, merged_inner_;
   // Clamped inputs of a projection, [max_range_, max(hidden_size, intermediate_size)], and what it adds,
-  // [max_range_, hidden_size]; empty without clips.
+  // [max_range_, hidden_size]; empty without clamps.
   Tensor clamped_, addend_;
   Tensor workspace_;
   std::optional<kernels::AttentionPlan> plan_;

@@ -51,15 +51,15 @@ std::vector<WeightSlot> VisionTower::weight_slots(const VisionPrefix& prefix) {
                       slots, stored_form());
     VisionLayer& layer = weights_.layers[i];
     const auto linear = [&](std::vector<SlotWriter::Part> parts, int64_t in_features,
-                            std::vector<Linear>& into, std::vector<VisionClip>& clips) {
-      if (spec_.clips) {
-        clips.resize(parts.size());
+                            std::vector<Linear>& into, std::vector<VisionClip>& clamps) {
+      if (spec_.clamps) {
+        clamps.resize(parts.size());
         for (size_t part = 0; part < parts.size(); ++part) {
           const std::string name(parts[part].name);
-          writer.scalar(name + ".input_min", clips[part].in_min);
-          writer.scalar(name + ".input_max", clips[part].in_max);
-          writer.scalar(name + ".output_min", clips[part].out_min);
-          writer.scalar(name + ".output_max", clips[part].out_max);
+          writer.scalar(name + ".input_min", clamps[part].in_min);
+          writer.scalar(name + ".input_max", clamps[part].in_max);
+          writer.scalar(name + ".output_min", clamps[part].out_min);
+          writer.scalar(name + ".output_max", clamps[part].out_max);
         }
       }
       std::vector<std::string> names;

@@ -24,7 +24,7 @@ struct VisionLayer {
   kernels::Norm attention_post_norm, mlp_post_norm;  // VisionSpec::post_norms
   TensorView q_norm, k_norm;                         // VisionSpec::head_norms
   std::vector<Linear> qkv, o, gate_up, down;         // gate_up: without a gate, up
-  // VisionSpec::clips: of the parts of these projections, in their order.
+  // VisionSpec::clamps: of the parts of these projections, in their order.
   std::vector<VisionClip> qkv_clips, o_clips, gate_up_clips, down_clips;
 };
 

@@ -36,7 +36,7 @@ void read_gemma4_vision(const VisionConfig& config, ModelSpec& spec) {
                     .head_norms = true,
                     .attention_scale = 1.0f,
                     .post_norms = true,
-                    .clips = json.boolean_or("use_clipped_linears", false),
+                    .clamps = json.boolean_or("use_clipped_linears", false),
                     .gated_mlp = true,
                     .gate = kernels::Activation::kGeluTanh,
                     .axis_positions = read_tower_size(json, "position_embedding_size", 10240),

@@ -94,7 +94,7 @@ constexpr Number kNumbers[] = {
     {"hicache_disk_failures_total", nullptr, kCounter, "Failed reads and writes of the disk tier.",
      [](const Sample& s) { return double(s.engine.tiers.num_disk_failures); }},
     {"hicache_rejected_files_total", nullptr, kCounter,
-     "Files of the disk tier that are damaged, or of another format or model.",
+     "Files of the disk tier that are corrupt, or of another format or model.",
      [](const Sample& s) { return double(s.engine.tiers.num_rejected_files); }},
     {nullptr, "prefix_cache_queries_total", kCounter, "Tokens looked up in the prefix cache.",
      [](const Sample& s) { return double(s.engine.num_prompt_tokens); }},
