@@ -57,8 +57,9 @@ int chunk_end(const PromptChunk& prompt) {
   const int room_end = prompt.begin + std::max(0, prompt.room), limit = std::min(room_end, prompt.ready_end);
   if (prompt.prompt_end <= limit) return prompt.prompt_end;
   if (prompt.is_whole) return prompt.begin;
-  const int grid_end = limit / prompt.grid * prompt.grid;
-  if (grid_end > prompt.begin) return end_before_item(prompt, grid_end);
+  // The grid may end within an item that fits as a whole.
+  const int grid_end = end_before_item(prompt, std::max(prompt.begin, limit / prompt.grid * prompt.grid));
+  if (grid_end > prompt.begin) return grid_end;
   // A chunk that ends at ready_end would leave the grid although a later step continues on it.
   return prompt.is_first && limit == room_end ? end_before_item(prompt, limit) : prompt.begin;
 }
