@@ -228,8 +228,8 @@ std::shared_ptr<TokenMask> GrammarProcess::make_mask() {
 void GrammarProcess::send(Order order, uint32_t id, int64_t number, std::string_view text, int num_replies) {
   outgoing_ +=
       grammar_worker::to_bytes({.kind = static_cast<uint32_t>(order), .id = id, .number = number}, text);
-  if (num_awaited_ == 0) progress_ = GrammarClock::now();
-  num_awaited_ += num_replies;
+  if (num_pending_ == 0) progress_ = GrammarClock::now();
+  num_pending_ += num_replies;
   send_rest();
   // The thread that polls has to watch a time limit or the rest.
   hub_->wake();
@@ -278,7 +278,7 @@ Error GrammarProcess::to_error(const Message& message) const {
 
 void GrammarProcess::receive(const Message& message) {
   if (error_) return;
-  --num_awaited_;
+  --num_pending_;
   progress_ = GrammarClock::now();
   const auto status = static_cast<Status>(message.header.kind);
   if (status == Status::kFailed || status == Status::kOutOfMemory) return fail(to_error(message));
@@ -303,7 +303,7 @@ void GrammarProcess::receive(const Message& message) {
 void GrammarProcess::fail(const Error& error) {
   if (error_) return;
   error_ = error;
-  num_awaited_ = 0;
+  num_pending_ = 0;
   outgoing_.clear();
   if (socket_ >= 0) close(std::exchange(socket_, -1));
   hub_->kill_process(id_);
@@ -312,7 +312,7 @@ void GrammarProcess::fail(const Error& error) {
 }
 
 std::optional<GrammarClock::time_point> GrammarProcess::deadline() const {
-  if (num_awaited_ == 0 || error_) return std::nullopt;
+  if (num_pending_ == 0 || error_) return std::nullopt;
   return compiled_ ? progress_ + hub_->limits.mask_time : compile_deadline_;
 }
 

@@ -124,7 +124,7 @@ class GrammarProcess : public std::enable_shared_from_this<GrammarProcess> {
   const GrammarClock::time_point compile_deadline_;
   int socket_ = -1;
   std::string outgoing_, incoming_;
-  int num_awaited_ = 0;                // replies to come
+  int num_pending_ = 0;                // replies to come
   GrammarClock::time_point progress_;  // of the last reply, or of the first order after it
   bool compiled_ = false;
   std::optional<Error> error_;

@@ -207,7 +207,7 @@ bool VisionEncoding::advance(Stream& stream) {
       const bool in_windows =
           spec_.window_side > 0 && std::ranges::find(spec_.full_layers, layer_) == spec_.full_layers.end();
       attend(in_windows, range, stream);
-      add(attended_.view().slice(0, 0, range.end - range.begin), layer.o, layer.o_clips,
+      add(attended_.view().slice(0, 0, range.end - range.begin), layer.o, layer.o_clamps,
           layer.attention_post_norm, range, context);
       run_mlp(layer, range, context);
       end_layer(layer_, range, context);
@@ -325,7 +325,7 @@ void VisionEncoding::project(const VisionLayer& layer, Range& range, const OpCon
   if (spec_.clamps) {
     const TensorView normalized = addend_.view().slice(0, 0, range.end - range.begin);
     kernels::read(range.residual, layer.attention_norm, normalized, context);
-    project_clipped(normalized, layer.qkv, layer.qkv_clips, qkv, context);
+    project_clipped(normalized, layer.qkv, layer.qkv_clamps, qkv, context);
   } else {
     kernels::norm_linear(range.residual, {.norm = layer.attention_norm, .linear = layer.qkv, .out = qkv},
                          context);
@@ -404,7 +404,7 @@ void VisionEncoding::run_mlp(const VisionLayer& layer, Range& range, const OpCon
   if (spec_.clamps) {
     const TensorView normalized = part(addend_), gate_up = part(gate_up_);
     kernels::read(range.residual, layer.mlp_norm, normalized, context);
-    project_clipped(normalized, layer.gate_up, layer.gate_up_clips, gate_up, context);
+    project_clipped(normalized, layer.gate_up, layer.gate_up_clamps, gate_up, context);
     kernels::gelu_tanh_mul(gate_up, inner, context.stream);
   } else if (spec_.gated_mlp) {
     kernels::norm_gated_linear(range.residual,
@@ -420,7 +420,7 @@ void VisionEncoding::run_mlp(const VisionLayer& layer, Range& range, const OpCon
         {.norm = layer.mlp_norm, .linear = layer.gate_up, .activation = spec_.activation, .out = inner},
         context);
   }
-  add(inner, layer.down, layer.down_clips, layer.mlp_post_norm, range, context);
+  add(inner, layer.down, layer.down_clamps, layer.mlp_post_norm, range, context);
 }
 
 TensorView VisionEncoding::out_columns(size_t index, const Range& range) const {

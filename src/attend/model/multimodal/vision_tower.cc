@@ -70,8 +70,8 @@ std::vector<WeightSlot> VisionTower::weight_slots(const VisionPrefix& prefix) {
     };
     writer.norm(names_.attention_norm, hidden, layer.attention_norm);
     linear({{names_.q_proj, hidden}, {names_.k_proj, hidden}, {names_.v_proj, hidden}}, hidden, layer.qkv,
-           layer.qkv_clips);
-    linear({{names_.o_proj, hidden}}, hidden, layer.o, layer.o_clips);
+           layer.qkv_clamps);
+    linear({{names_.o_proj, hidden}}, hidden, layer.o, layer.o_clamps);
     if (spec_.head_norms) {
       writer.norm(names_.q_norm, spec_.head_dim(), layer.q_norm);
       writer.norm(names_.k_norm, spec_.head_dim(), layer.k_norm);
@@ -84,8 +84,8 @@ std::vector<WeightSlot> VisionTower::weight_slots(const VisionPrefix& prefix) {
     std::vector<SlotWriter::Part> gate_up;
     if (spec_.gated_mlp) gate_up.push_back({names_.gate_proj, intermediate});
     gate_up.push_back({names_.up_proj, intermediate});
-    linear(gate_up, hidden, layer.gate_up, layer.gate_up_clips);
-    linear({{names_.down_proj, hidden}}, intermediate, layer.down, layer.down_clips);
+    linear(gate_up, hidden, layer.gate_up, layer.gate_up_clamps);
+    linear({{names_.down_proj, hidden}}, intermediate, layer.down, layer.down_clamps);
   }
   add_merger(prefix, slots);
   add_deepstack(prefix, slots);

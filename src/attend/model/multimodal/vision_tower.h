@@ -25,7 +25,7 @@ struct VisionLayer {
   TensorView q_norm, k_norm;                         // VisionSpec::head_norms
   std::vector<Linear> qkv, o, gate_up, down;         // gate_up: without a gate, up
   // VisionSpec::clamps: of the parts of these projections, in their order.
-  std::vector<VisionClip> qkv_clips, o_clips, gate_up_clips, down_clips;
+  std::vector<VisionClip> qkv_clamps, o_clamps, gate_up_clamps, down_clamps;
 };
 
 // Weights of a VisionMerge. Those that the merge does not have are empty.
