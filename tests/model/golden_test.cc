@@ -675,7 +675,7 @@ constexpr ChangedConfig kChangedConfigs[] = {
     {"deepseek-v32-indexer", "\"index_topk\": 16", "\"index_topk\": 1024"},
     {"deepseek-v32-indexer", "\"index_topk\": 16", "\"indexer_rope_interleave\": true, \"index_topk\": 16"},
     {"glm-moe-dsa-shared", "\"index_topk\": 16", "\"indexer_rope_interleave\": false, \"index_topk\": 16"},
-    {"glm-moe-dsa-shared", "\"index_topk_freq\": 2", "\"index_topk_pattern\": \"FFSFF\""},
+    {"glm-moe-dsa-shared", "\"index_topk_freq\": 2", "\"index_topk_pattern\": \"FFFFS\""},
 };
 
 INSTANTIATE_TEST_SUITE_P(Every, ChangedConfigs, testing::ValuesIn(kChangedConfigs));
