@@ -111,10 +111,12 @@ TEST(PromptChunk, DividesNoItem) {
   EXPECT_EQ(end(10, 19), 10) << "less room than an item";
   EXPECT_EQ(end(15, 14), 15) << "less room than the rest of an item";
   EXPECT_EQ(end(15, 15), 30);
-  EXPECT_EQ(
-      chunk_end({.begin = 10, .prompt_end = 60, .room = 24, .grid = 16, .is_first = true, .items = items}),
-      30)
-      << "the grid ends at 16 and 32, within items";
+  for (const int room : {21, 24})
+    EXPECT_EQ(
+        chunk_end(
+            {.begin = 10, .prompt_end = 60, .room = room, .grid = 16, .is_first = true, .items = items}),
+        30)
+        << "the grid ends at 16 and 32, within items; room " << room;
 }
 
 TEST(PromptChunk, EndsBeforeAnImageThatIsNotEncoded) {
