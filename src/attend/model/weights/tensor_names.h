@@ -144,7 +144,7 @@ struct VisionNames {
   std::string_view up_proj = "mlp.linear_fc1";
   std::string_view down_proj = "mlp.linear_fc2";
   std::string_view mlp_post_norm = "";
-  // Ends of the names of projections with VisionSpec::clamps; bounds have "<projection>.input_min" and others.
+  // Ends of names of projections with VisionSpec::clamps; bounds have "<projection>.input_min" and others.
   std::string_view clipped = "";
   std::string_view std_bias = "", std_scale = "";  // full names: VisionSpec::standardizes
   // The patch norm of VisionMerge::kMean is part of the tower; other names are below VisionPrefix::merger.
