@@ -91,8 +91,8 @@ std::vector<std::string> golden_names() {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(kGoldens)) {
     const std::string name = entry.path().filename();
-    if (!entry.is_directory() || name.starts_with("draft-") || name.starts_with("embed-") ||
-        name.starts_with("score-") || name.starts_with("vision-"))
+    if (!exists(entry.path() / "golden.safetensors") || name.starts_with("draft-") ||
+        name.starts_with("embed-") || name.starts_with("score-") || name.starts_with("vision-"))
       continue;
     if (name == "qwen2-5-vl-flat") continue;  // its prompts have placeholders of images
 
