@@ -173,34 +173,55 @@ def shown_thinking(template, source):
 
 
 def call_forms(template, parts, texts):
-    """Returns whether arguments are JSON text, and the content of calls without a text (... if it may be any)."""
-    key, value = "attend_key", "attend value"
+    """Returns whether arguments are JSON text, the content of calls without a text (... if it may be any), and whether
+    texts of the user after a result belong to the result."""
+    key, value, follow_up = "attend_key", "attend value", "attend follows up"
     parameters = {"type": "object", "properties": {key: {"type": "string", "description": "Text."}}, "required": [key]}
     tool = {"type": "function", "function": {"name": "attend_calls", "description": "Text.", "parameters": parameters}}
 
-    def shown(arguments, content):
-        call = {"id": "attendcal", "type": "function", "function": {"name": "attend_calls", "arguments": arguments}}
+    def shown(content, forms, *more):
+        """Returns None if the template rejects the conversation."""
+        function = {"name": "attend_calls", "arguments": {key: value}}
         messages = [{"role": "user", "content": "attend asks this"},
-                    {"role": "assistant", "content": content, "tool_calls": [call]},
-                    {"role": "tool", "tool_call_id": "attendcal", "name": "attend_calls", "content": "attend answers this"}]
-        variables = prepared({"messages": messages, "tools": [tool]}, parts, texts, False, None, (None, ...))
-        text = expected(template, variables, False).get("text", "")
-        return text if value in text else ""
+                    {"role": "assistant", "content": content,
+                     "tool_calls": [{"id": "attendcal", "type": "function", "function": function}]},
+                    {"role": "tool", "tool_call_id": "attendcal", "name": "attend_calls", "content": "attend answers this"},
+                    *({"role": "user", "content": text} for text in more)]
+        variables = prepared({"messages": messages, "tools": [tool]}, parts, texts, False, None, forms)
+        return expected(template, variables, False).get("text")
 
-    def forms(arguments):
-        with_text, with_null = shown(arguments, ""), shown(arguments, None)
-        content = None if not with_text else "" if not with_null else ...
-        return with_text or with_null, content
+    def forms(text_arguments):
+        with_text, with_null = (shown(content, (text_arguments, ..., False)) for content in ("", None))
+        shows = [value in (text or "") for text in (with_text, with_null)]
+        fails = [text is None for text in (with_text, with_null)]
+        missing = [not show for show in shows] if any(shows) else fails
+        content = {(True, False): None, (False, True): ""}.get(tuple(missing), ...)
+        return (with_text if shows[0] else with_null) if any(shows) else None, content
 
     text = json.dumps({key: value})
-    (as_object, object_content), (as_text, text_content) = forms({key: value}), forms(text)
-    if (as_object and f"'{key}'" not in as_object) or text not in as_text: return False, object_content if as_object else ...
-    return True, text_content
+    (as_object, object_content), (as_text, text_content) = forms(False), forms(True)
+    takes_objects = as_object is not None and f"'{key}'" not in as_object
+    takes_text = not takes_objects and text in (as_text or "")
+    found = (True, text_content) if takes_text else (False, object_content)
+    joins = False
+    if shown("", (*found, False)) is not None and shown("", (*found, False), follow_up) is None:
+        joins = follow_up in (shown("", (*found, True), follow_up) or "")
+    return (*found, joins)
 
 
 def prepared(variables, parts, texts, thinking, reasoning_name, calls):
     variables = json.loads(json.dumps(variables))
-    text_arguments, empty_content = calls
+    text_arguments, empty_content, joins = calls
+    if joins:
+        messages = []
+        for message in variables["messages"]:
+            if message["role"] == "user" and messages and messages[-1]["role"] == "tool":
+                content = message["content"]
+                text = content if isinstance(content, str) else "\n".join(part["text"] for part in content)
+                messages[-1]["content"] += "\n\n" + text
+            else:
+                messages.append(message)
+        variables["messages"] = messages
     if empty_content is None:
         messages = []
         for message in variables["messages"]:
