@@ -133,7 +133,7 @@ TEST_F(AdaptersOfAnEngine, MustFitTheModel) {
                  {"adapter faulty: ", "gpt_neox.layers.0.attention.dense.lora_A.weight",
                   "the model has no linear layer gpt_neox.layers.0.attention.dense"},
                  kGoldens / "lora/gpt-neox-sequential/by-head");
-  // Of another Llama.
+  // An adapter for a Llama with other shapes.
   expect_refusal(ErrorCode::kCorruptFile,
                  {"model.layers.0.mlp.down_proj.lora_B.weight", "BF16[64, 16]: expected [48, 16]",
                   "an adapter of another model"},

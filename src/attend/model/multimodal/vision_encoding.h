@@ -78,8 +78,8 @@ class VisionEncoding {
   std::vector<int32_t> patch_indices_;   // 0, 1, ...: rows of cos_ and sin_
   Tensor qkv_;                           // [num_patches, 3 * hidden_size]
   Tensor out_;                           // [num_tokens, row_size], in the order of the layout
-  // Of one range: [max_range_, hidden_size], [max_range_, 2 * intermediate_size] with a gate, and
-  // [max_range_, intermediate_size]; and of its tokens, [.., hidden_size * patches per token] twice.
+  // Buffers for one range: [max_range_, hidden_size]; [max_range_, 2 * intermediate_size] with a gate;
+  // [max_range_, intermediate_size]; twice [tokens of the range, hidden_size * patches per token].
   Tensor attended_, gate_up_, inner_, merged_, merged_inner_;
   // Clamped inputs of a projection, [max_range_, max(hidden_size, intermediate_size)], and what it adds,
   // [max_range_, hidden_size]; empty without clamps.
