@@ -52,6 +52,50 @@ TEST(ParseJson, RejectsDeepNesting) {
     expect_invalid_json(nested(depth), {"some.json: expected JSON nested at most 64 levels deep"});
 }
 
+OrderedJson parse_conversation(const std::string& text) {
+  return parse_ordered_json(text, "some.json", kConversationJson);
+}
+
+void expect_invalid_conversation(const std::string& text, std::string_view message) {
+  SCOPED_TRACE(text.substr(0, 60));
+  expect_error(ErrorCode::kCorruptFile, {message}, [&] { parse_conversation(text); });
+}
+
+TEST(ParseJson, KeepsTheDigitsOfIntegersInConversations) {
+  for (const std::string text :
+       {R"({"a":[18446744073709551616,-99999999999999999999999999],"b":"é\u0001","c":{},"d":[]})",
+        R"({"a":18446744073709551615,"b":-1,"c":0.5,"d":null,"e":[[true]]})",
+        "123456789012345678901234567890"})
+    EXPECT_EQ(json_text(parse_conversation(text)), text);
+  EXPECT_EQ(json_text(parse_ordered_json("18446744073709551616", "some.json")), "1.8446744073709552e+19");
+  EXPECT_EQ(excerpt(parse_conversation("[18446744073709551616, \"é\"]")),
+            R"([18446744073709551616,"\u00e9"])");
+}
+
+// Models write arguments, in which Python's parser accepts equal keys.
+TEST(ParseJson, KeepsTheLastOfEqualKeysInArguments) {
+  EXPECT_EQ(
+      json_text(parse_conversation(
+          R"({"messages": [{"input": {"a": {"b": 1}, "c": 2, "a": {"b": 3, "b": 4}}}, {"arguments": 5}]})")),
+      R"({"messages":[{"input":{"a":{"b":4},"c":2}},{"arguments":5}]})");
+  for (const char* text :
+       {R"({"a": 1, "a": 2})", R"({"messages": [{"a": 1, "a": 2}]})",
+        R"({"tools": [{"input": {"a": 1, "a": 2}}]})", R"({"messages": [{"input": {}, "a": 1, "a": 2}]})",
+        R"({"messages": [{"input": {}}, {"a": 1, "a": 2}]})", R"({"input": {"a": 1, "a": 2}})",
+        R"({"messages": [{"input": {}}], "x": [{"input": {"a": 1, "a": 2}}]})"})
+    expect_invalid_conversation(text, "\"a\" occurs twice in one object");
+}
+
+TEST(ParseJson, AcceptsDeeperArguments) {
+  const auto call = [](int depth) { return R"({"messages": [{"input": )" + nested(depth) + "}]}"; };
+  EXPECT_EQ(parse_conversation(call(kMaxArgumentDepth)), OrderedJson::parse(call(kMaxArgumentDepth)));
+  for (const int depth : {kMaxArgumentDepth + 1, 1'000'000})
+    expect_invalid_conversation(call(depth), "expected arguments of a call nested at most 180 levels deep");
+  for (const std::string before :
+       {R"({"messages": )", R"({"messages": [{"input": 1, "b": )", R"({"tools": )"})
+    expect_invalid_conversation(before + nested(65), "expected JSON nested at most 64 levels deep");
+}
+
 // Quadratic time in the number of members would need hours here.
 TEST(ParseJson, IsLinearInObjectMembers) {
   constexpr uint64_t kNumTensors = 200'000;

@@ -238,6 +238,13 @@ def test_errors_have_anthropics_schema(client, server):
         code, _, text = fetch(server, path, body, headers)
         assert (code, json.loads(text)["error"]["type"]) == (status, kind)
     assert fetch(server, "/v1/messages")[0] == 405
+    # The client sends a header by which its errors at paths of both APIs get its format.
+    with pytest.raises(anthropic.NotFoundError) as error:
+        client.models.retrieve("zz")
+    assert error.value.body["type"] == "error" and error.value.body["error"]["details"] == {"error_code": "model_not_found"}
+    for path in ("/v1/models/zz", "/v1/complete"):
+        assert json.loads(fetch(server, path, headers={"anthropic-version": "2023-06-01"})[2])["error"]["type"] == "not_found_error"
+        assert "type" not in json.loads(fetch(server, path)[2])
 
 
 def test_keys_are_checked():

@@ -11,6 +11,7 @@ import openai
 import pytest
 from conftest import ANSWER, QUESTION, Server
 
+from test_http import fetch
 from test_tools import CALL, TEMPLATE, WEATHER
 
 TOOLS = [{"type": "function", "name": "get_weather", "description": "of a city", "parameters": WEATHER, "strict": True}]
@@ -331,4 +332,6 @@ def test_paths_of_stored_responses_are_suggested(server):
 
     assert error("/v1/responses") == (405, "GET /v1/responses: expected POST")
     assert error("/v1/responses/a/b")[0] == 404
+    status, _, text = fetch(server, "/v1/responses/compact", {"model": "tiny", "input": "x"})
+    assert status == 400 and "compact: not supported" in text
     assert error("/responses/x") == (404, "/responses/x: unknown path; expected /v1/responses/x")

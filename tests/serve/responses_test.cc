@@ -28,9 +28,10 @@ ChatFormats response_formats() {
 GenerationJob read_response(std::string fields, ResponseStore* store = nullptr) {
   if (fields.find("\"input\"") == std::string::npos)
     fields = R"("input": "Hi")" + (fields.empty() ? "" : ", " + fields);
-  Json body = parse_body("{" + fields + "}");
-  if (store) kResponses.expand(body, *store);
-  return kResponses.read(body, {.temperature = 0.5f}, response_formats());
+  const Json body = parse_body("{" + fields + "}");
+  const SamplingDefaults defaults{.temperature = 0.5f};
+  return store ? kResponses.read_stored(body, defaults, response_formats(), *store)
+               : kResponses.read(body, defaults, response_formats());
 }
 
 Json response_messages(const std::string& fields, ResponseStore* store = nullptr) {
@@ -271,6 +272,27 @@ TEST(ResponseConversation, ContinuesAStoredResponse) {
               HasSubstr("with previous_response_id, expected new items"));
   EXPECT_THAT(response_error(R"("previous_response_id": "resp_2")", &store),
               HasSubstr("previous_response_id | previous_response_id \"resp_2\": not stored"));
+}
+
+// The client does not know the items before its own.
+TEST(ResponseConversation, ErrorsNameThePositionInTheRequest) {
+  ResponseStore store({});
+  store_response(store, "resp_1",
+                 {R"({"id":"f1","type":"function_call","call_id":"c","name":"f","arguments":"{}"})",
+                  R"({"id":"o1","type":"function_call_output","call_id":"c","output":"x"})"});
+  const std::string previous = R"("previous_response_id": "resp_1", )";
+  const std::string message = R"({"role": "user", "content": "A"})";
+  EXPECT_THAT(response_error(previous + R"("input": [)" + message +
+                                 R"(, {"type": "function_call_output", "call_id": "d", "output": "x"}])",
+                             &store),
+              HasSubstr("input[1].call_id | input[1].call_id \"d\": no earlier call"));
+  EXPECT_THAT(
+      response_error(previous + R"("input": [)" + message + R"(, {"role": "user", "content": 5}])", &store),
+      HasSubstr("input[1].content"));
+  EXPECT_THAT(response_error(previous + R"("input": [{"id": "m0", "role": "user", "content": "A"}])", &store),
+              HasSubstr("input[0].id | input[0].id \"m0\""));
+  EXPECT_THAT(response_error(previous + R"("input": [)" + message + R"(, {"id": "gone"}])", &store),
+              HasSubstr("input[1].id | input[1].id \"gone\""));
 }
 
 // Another client might choose the same id, or guess it.

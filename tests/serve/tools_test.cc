@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <functional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -12,6 +14,9 @@
 #include "attend/serve/formats/reasoning.h"
 #include "attend/serve/formats/tool_format.h"
 #include "attend/serve/protocols/endpoint.h"
+#include "attend/serve/protocols/truncate_messages.h"
+#include "attend/text/chat_template/chat_template.h"
+#include "tests/support/test_files.h"
 
 namespace attend::serve {
 namespace {
@@ -123,6 +128,82 @@ TEST(Tools, ResultsWithoutTheirCallsAreRejected) {
               HasSubstr("messages[1].tool_calls[0].function.arguments [1]"));
   EXPECT_THAT(error(R"({"role": "assistant", "content": "", "tool_calls": [{"id": "a"}]})"),
               HasSubstr("messages[1].tool_calls[0].function: missing"));
+}
+
+// A conversation whose earlier call has these arguments, in each API and form.
+std::vector<GenerationJob> read_call(const std::string& arguments) {
+  const std::string user = R"({"role": "user", "content": "x"})", text = Json(arguments).dump();
+  const std::string tool = R"({"role": "tool", "tool_call_id": "a", "content": "1"})";
+  std::vector<GenerationJob> jobs;
+  for (const std::string& form : {arguments, text})
+    jobs.push_back(kChatCompletions.read(
+        parse_body(R"({"messages": [)" + user + R"(, {"role": "assistant", "content": null, "tool_calls": [
+            {"id": "a", "type": "function", "function": {"name": "f", "arguments": )" +
+                   form + "}}]}, " + tool + "]}"),
+        {}, hermes_formats()));
+  jobs.push_back(kMessages.read(
+      parse_body(R"({"max_tokens": 9, "messages": [)" + user + R"(, {"role": "assistant", "content": [
+          {"type": "tool_use", "id": "a", "name": "f", "input": )" +
+                 arguments + R"(}]}, {"role": "user", "content": [
+          {"type": "tool_result", "tool_use_id": "a", "content": "1"}]}]})"),
+      {}, hermes_formats()));
+  jobs.push_back(kResponses.read(
+      parse_body(R"({"input": [{"type": "function_call", "call_id": "a", "name": "f", "arguments": )" + text +
+                 R"(}, {"type": "function_call_output", "call_id": "a", "output": "1"}]})"),
+      {}, hermes_formats()));
+  return jobs;
+}
+
+// Arguments of the call in the prompt.
+std::string rendered_arguments(const GenerationJob& job, const std::string& variables) {
+  static const ChatTemplate chat = [] {
+    const test::TempDir folder;
+    const std::filesystem::path path =
+        folder.write("calls.jinja",
+                     "{% for message in messages %}{% for call in message.tool_calls or [] %}"
+                     "{{ call.function.arguments | tojson }}{% endfor %}{% endfor %}");
+    return *ChatTemplate::find(ATTEND_SOURCE_DIR "/tests/data/chat_templates", path.string());
+  }();
+  std::string text;
+  for (const ChatTemplate::Part& part : chat.render(variables, job.add_generation_prompt)) text += part.text;
+  return text;
+}
+
+// Integers of any size, and the last of equal keys, at any depth.
+TEST(Tools, ArgumentsOfEarlierCallsReachThePromptUnchanged) {
+  std::mt19937 random(3);
+  for (int i = 0; i < 50; ++i) {
+    std::string digits = random() % 2 ? "-" : "";
+    digits += static_cast<char>('1' + random() % 9);
+    for (size_t left = random() % 200; left > 0; --left) digits += static_cast<char>('0' + random() % 10);
+    for (const GenerationJob& job :
+         read_call("{\"a\": 1, \"b\": [" + digits + ", 2.5], \"a\": " + digits + "}")) {
+      const std::string expected = "{\"a\": " + digits + ", \"b\": [" + digits + ", 2.5]}";
+      EXPECT_EQ(rendered_arguments(job, job.variables), expected);
+      EXPECT_EQ(rendered_arguments(job, write_call_ids(parse_tool_format("kimi_k2"), job.variables)),
+                expected);
+      EXPECT_EQ(rendered_arguments(job, MessageTruncation(job.variables).without_oldest(0)), expected);
+    }
+  }
+}
+
+TEST(Tools, ArgumentsOfEarlierCallsAreEquallyDeepInEachApi) {
+  const auto nested = [](int depth) {
+    return R"({"[\"]": )" + std::string(static_cast<size_t>(depth - 1), '[') +
+           std::string(static_cast<size_t>(depth - 1), ']') + "}";
+  };
+  for (const GenerationJob& job : read_call(nested(kMaxArgumentDepth)))
+    EXPECT_EQ(rendered_arguments(job, job.variables), nested(kMaxArgumentDepth));
+  for (const int depth : {kMaxArgumentDepth + 1, 1000})
+    for (const bool text : {false, true}) {
+      const std::string arguments = text ? Json(nested(depth)).dump() : nested(depth);
+      try {
+        read_call(arguments);
+        ADD_FAILURE() << "accepted";
+      } catch (const ApiError& error) {
+        EXPECT_THAT(error.message, HasSubstr("expected arguments of a call nested at most 180 levels deep"));
+      }
+    }
 }
 
 // Ids of a conversation with two calls at once and a later call, and of their results.

@@ -54,7 +54,7 @@ std::string written_call_id(CallIds form, std::string_view given, std::string_vi
 
 std::string write_call_ids(const ToolFormat& format, const std::string& variables) {
   if (format.ids == CallIds::kAny) return variables;
-  Json json = Json::parse(variables);
+  Json json = parse_ordered_json(variables, "the variables", kConversationJson);
   std::unordered_map<std::string, std::string> written;  // by the client's id
   std::deque<std::string> open;                          // of calls without a result
   size_t number = 0;
@@ -76,7 +76,7 @@ std::string write_call_ids(const ToolFormat& format, const std::string& variable
     message["tool_call_id"] = id;
     std::erase(open, id);
   }
-  return json.dump();
+  return json_text(json);
 }
 
 }  // namespace attend::serve

@@ -28,6 +28,7 @@ struct Types {
   void add_type(const Json& value) {
     add(value.is_string()    ? "string"
         : value.is_boolean() ? "boolean"
+        : value.is_binary()  ? "integer"  // of more than 64 bits
         : value.is_number()  ? "number"
         : value.is_null()    ? "null"
         : value.is_array()   ? "array"
@@ -36,7 +37,7 @@ struct Types {
   bool accept(const Json& value) const {
     if (value.is_string()) return text;
     if (value.is_boolean()) return boolean;
-    if (value.is_number_integer()) return integer;
+    if (value.is_number_integer() || value.is_binary()) return integer;
     if (value.is_number()) return number;
     if (value.is_null()) return null;
     return value.is_array() ? array : object;
@@ -137,7 +138,9 @@ std::string text_to_json(std::string_view text, const Json* property, const Json
     if (!text.starts_with('"') || types.text) return as_text();
     return json;
   }
-  return types.text && !types.accept(value) ? as_text() : json;
+  // The parser reads an integer of more than 64 bits as a float.
+  const bool is_big = value.is_number_float() && json.find_first_of(".eE") == json.npos;
+  return types.text && !types.accept(is_big ? Json(0) : value) ? as_text() : json;
 }
 
 // Returns the schema of a member, or of the items of a list if `key` is kItems; null: unknown.

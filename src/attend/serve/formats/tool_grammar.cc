@@ -209,7 +209,7 @@ class GrammarWriter {
   static Json listed_texts(const Json& values) {
     Json texts = Json::array();
     for (const Json& value : values)
-      texts.push_back(const_string(value.is_string() ? value.get<std::string>() : value.dump()));
+      texts.push_back(const_string(value.is_string() ? value.get<std::string>() : json_text(value)));
     return one_of(std::move(texts));
   }
 
@@ -457,7 +457,7 @@ constexpr std::string_view kChannelMarks[] = {"<|start|>", "<|channel|>", "<|mes
 
 Grammar structural_tag(const Json& format) {
   const Json tag = {{"type", "structural_tag"}, {"format", format}};
-  return {GrammarKind::kStructuralTag, tag.dump()};
+  return {GrammarKind::kStructuralTag, json_text(tag)};
 }
 
 }  // namespace

@@ -19,7 +19,8 @@ struct HttpRequest {
   std::string body;
   // Headers; empty if absent. `api_key`: x-api-key.
   std::string authorization, api_key, content_type, request_id, traceparent;
-  bool is_foreign = false;  // sent by a web page of an origin that is not allowed
+  bool has_anthropic_version = false;  // has the header that clients of Anthropic's API send
+  bool is_foreign = false;             // sent by a web page of an origin that is not allowed
 };
 
 using Headers = std::vector<std::pair<std::string, std::string>>;

@@ -335,6 +335,7 @@ void HttpSession::dispatch_request() {
   request.content_type = header(http::field::content_type);
   request.request_id = one_line(header("x-request-id"));
   request.traceparent = one_line(header("traceparent"));
+  request.has_anthropic_version = message.find("anthropic-version") != message.end();
   if (pool_.options.log_access) {
     method_ = request.method;
     path_ = request.path;

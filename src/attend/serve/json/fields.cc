@@ -49,7 +49,7 @@ class ItemCounter final : public nlohmann::json_sax<Json> {
   }
   bool open(bool is_list) {
     count();
-    if (open_.size() == kMaxJsonDepth) return false;
+    if (open_.size() == kMaxJsonDepth + kMaxArgumentDepth) return false;
     open_.push_back(is_list);
     return true;
   }
@@ -75,10 +75,17 @@ void check_num_items(const std::string& body, size_t max_items) {
 
 }  // namespace
 
+std::optional<double> as_number(const Json& value) {
+  if (value.is_number()) return value.get<double>();
+  if (!value.is_binary()) return std::nullopt;
+  const std::string digits(value.get_binary().begin(), value.get_binary().end());
+  return std::stod(digits);  // JSON with a number above the range of double is rejected
+}
+
 Json parse_body(const std::string& body, size_t max_items) {
   check_num_items(body, max_items);
   try {
-    Json parsed = parse_ordered_json(body, "the body");
+    Json parsed = parse_ordered_json(body, "the body", kConversationJson);
     if (!parsed.is_object()) reject("", "the body is ", excerpt(parsed), ": expected a JSON object");
     return parsed;
   } catch (const Error& error) {
@@ -100,16 +107,17 @@ const Json* Fields::find(const std::string& key) const {
 std::optional<double> Fields::number(const std::string& key) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
-  if (!value->is_number() || !std::isfinite(value->get<double>()))
+  const std::optional<double> number = as_number(*value);
+  if (!number || !std::isfinite(*number))
     reject(name(key), name(key), " ", excerpt(*value), ": expected a number");
-  return value->get<double>();
+  return number;
 }
 
 std::optional<int64_t> Fields::integer(const std::string& key, int64_t lowest, int64_t highest) const {
   const Json* value = find(key);
   if (!value) return std::nullopt;
   // Accepts 5.0 as an integer, since some clients send it.
-  const double number = value->is_number() ? value->get<double>() : NAN;
+  const double number = as_number(*value).value_or(NAN);
   const bool whole = value->is_number_integer() || (std::trunc(number) == number && std::fabs(number) < 9e15);
   const bool too_large = value->is_number_unsigned() && value->get<uint64_t>() > uint64_t{INT64_MAX};
   if (!whole || too_large || number < static_cast<double>(lowest) || number > static_cast<double>(highest))
@@ -182,7 +190,7 @@ std::vector<int32_t> read_token_ids(const Json& list, const std::string& param) 
   if (!list.is_array()) reject(param, param, " ", excerpt(list), ": expected a list of token ids");
   std::vector<int32_t> ids;
   for (const Json& id : list) {
-    const double number = id.is_number() ? id.get<double>() : -1.0;
+    const double number = as_number(id).value_or(-1.0);
     if (std::trunc(number) != number || number < 0.0 || number > INT32_MAX)
       reject(param, param, " holds ", excerpt(id), ": expected token ids, integers from 0");
     ids.push_back(static_cast<int32_t>(number));

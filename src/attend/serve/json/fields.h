@@ -51,8 +51,12 @@ template <class... Parts>
 // token ids are limited by the context only.
 inline constexpr size_t kMaxRequestItems = 32768;
 
-// Like parse_ordered_json(), but throws ApiError for invalid JSON, for JSON that is not an object, and for a
-// field with more list elements than `max_items`, at any depth.
+// Returns no value if `value` is not a number. An integer of more than 64 bits is a binary value with its
+// digits, see kConversationJson.
+std::optional<double> as_number(const Json& value);
+
+// Like parse_ordered_json() with kConversationJson, but throws ApiError for invalid JSON, for JSON that is
+// not an object, and for a field with more list elements than `max_items`, at any depth.
 Json parse_body(const std::string& body, size_t max_items = kMaxRequestItems);
 
 // Object with fields that are read by name. A null field counts as absent, since some clients send it.

@@ -36,7 +36,7 @@ std::string loaded_adapters(const AsyncEngine& engine) {
   Json loaded = Json::object();
   for (const AdapterPath& adapter : engine.adapters()) loaded[adapter.name] = adapter.path.string();
   const Json reply = {{"success", true}, {"error_message", ""}, {"loaded_adapters", loaded}};
-  return reply.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json_text(reply);
 }
 
 }  // namespace

@@ -15,6 +15,23 @@ bool is_name_character(char c) {
          c == '.';
 }
 
+// Returns the number of levels of a JSON value.
+int json_depth(std::string_view json) {
+  int depth = 0, deepest = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < json.size(); ++i) {
+    const char c = json[i];
+    if (c == '"') in_text = !in_text;
+    if (in_text) {
+      i += c == '\\' ? 1 : 0;
+      continue;
+    }
+    if (c == '{' || c == '[') deepest = std::max(deepest, ++depth);
+    if (c == '}' || c == ']') --depth;
+  }
+  return deepest;
+}
+
 // Checks the keywords that describe the members of an object. Other keywords are checked by the grammar, if
 // there is one. null counts as absent, as elsewhere.
 void check_object_schema(const std::string& where, const Json& schema) {
@@ -76,7 +93,12 @@ void check_call_arguments(const std::string& where, const Json* arguments) {
   if (arguments->is_string()) {
     const std::string_view text = trim_front(arguments->get_ref<const std::string&>());
     const std::string_view json = text.substr(0, trimmed_size(text, text.size()));
-    if (json.empty() || json == "null" || (json.front() == '{' && Json::accept(json))) return;
+    if (json.empty() || json == "null") return;
+    if (json.front() == '{' && Json::accept(json)) {
+      if (json_depth(json) <= kMaxArgumentDepth) return;
+      reject_with_code(tool_error::kInvalidCall, where, where,
+                       ": expected arguments of a call nested at most ", kMaxArgumentDepth, " levels deep");
+    }
   }
   reject_with_code(tool_error::kInvalidCall, where, where, " ", excerpt(*arguments),
                    ": expected a JSON object, or its text");

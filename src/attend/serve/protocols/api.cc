@@ -63,7 +63,7 @@ Json draft_number(int number) {
 const Tool* find_rejected_tool(const GenerationJob& job) {
   if (!job.answer || job.grammar->param != "tools") return nullptr;
   for (const Tool& tool : job.answer->tools) try {
-      check_schema(tool.parameters.dump());
+      check_schema(json_text(tool.parameters));
     } catch (const Error&) {
       return &tool;
     }
@@ -101,6 +101,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       {"DELETE", "/v1/responses/*", &Api::delete_response, Needs::kKey},
       {"GET", "/v1/responses/*/input_items", &Api::response_input_items, Needs::kKey},
       {"POST", "/v1/responses/*/cancel", &Api::cancel_response, Needs::kKey},
+      {"POST", "/v1/responses/compact", &Api::compact_response, Needs::kKey},
       {"POST", "/v1/messages/count_tokens", &Api::count_tokens, Needs::kKey},
       {"POST", "/tokenize", &Api::tokenize, Needs::kKey},
       {"POST", "/v1/tokenize", &Api::tokenize, Needs::kKey},
@@ -216,9 +217,9 @@ void Api::log_request(const Generation& ended, int status, const std::string& pa
 }
 
 GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
-  Json json = parse_body(body, options_.max_request_items);
-  if (endpoint.expand) endpoint.expand(json, responses_);
-  GenerationJob job = endpoint.read(json, defaults_, formats_);
+  const Json json = parse_body(body, options_.max_request_items);
+  GenerationJob job = endpoint.read_stored ? endpoint.read_stored(json, defaults_, formats_, responses_)
+                                           : endpoint.read(json, defaults_, formats_);
   check_model(job.model);
   if (job.adapter.empty())
     job.adapter = adapter_of(job.model);
@@ -226,8 +227,6 @@ GenerationJob Api::read(const Endpoint& endpoint, const std::string& body) {
     reject("lora_path", "lora_path ", excerpt(job.adapter),
            ": expected the name of an adapter that GET /v1/models lists");
   log_ignored(job.ignored);
-  if (job.response && responses_.limits().max_responses == 0) job.response->is_stored = false;
-  if (job.response) job.response->store = &responses_;
   return job;
 }
 
@@ -597,6 +596,15 @@ void Api::cancel_response(const HttpRequest& request, const std::shared_ptr<Exch
   answer_on_worker(request, exchange, [this, id = response_id(request)]() -> std::string {
     serve::cancel_response(responses_, id);
   });
+}
+
+void Api::compact_response(const HttpRequest& request, const std::shared_ptr<Exchange>&) {
+  throw ApiError{400,
+                 request.path +
+                     ": not supported; expected shorter input, or truncation \"auto\" in POST "
+                     "/v1/responses",
+                 {},
+                 "unsupported"};
 }
 
 void Api::response_input_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {

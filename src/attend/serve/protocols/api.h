@@ -55,6 +55,7 @@ class Api : public Service {
   void delete_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void response_input_items(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void cancel_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void compact_response(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void response_input_tokens(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void web_page(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
 

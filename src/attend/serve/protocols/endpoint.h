@@ -24,8 +24,9 @@ struct Endpoint {
   bool shows_stop_token;            // logprobs include a stop token, which is not part of the text
   // `job` outlives the writer.
   std::unique_ptr<ReplyWriter> (*make_writer)(const ReplyHead& head, const GenerationJob& job);
-  // Replaces ids of stored items in a body, before read(); null: the body has none. Throws ApiError.
-  void (*expand)(Json& body, ResponseStore& store) = nullptr;
+  // read() with the server's stored responses, to which the body may refer; null: read() suffices.
+  GenerationJob (*read_stored)(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats,
+                               ResponseStore& store) = nullptr;
 };
 
 // Anthropic's endpoint.

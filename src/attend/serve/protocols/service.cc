@@ -8,10 +8,13 @@
 
 #include "attend/base/log.h"
 #include "attend/base/version.h"
+#include "attend/serve/protocols/anthropic/errors.h"
 #include "attend/serve/web/web_files.h"
 
 namespace attend::serve {
 namespace {
+
+constexpr std::string_view kOneModel = "/v1/models/";
 
 // Compares in constant time for keys of equal length.
 bool same_key(std::string_view given, std::string_view key) {
@@ -43,22 +46,20 @@ bool matches(std::string_view pattern, std::string_view path) {
 
 // Response that a worker has prepared.
 struct PreparedResponse : ReadyHandler {
-  PreparedResponse(std::shared_ptr<Exchange> exchange, const HttpRequest& request)
-      : ReadyHandler(std::move(exchange)), path(request.path), request_id(request.request_id) {}
+  PreparedResponse(std::shared_ptr<Exchange> exchange, const HttpRequest& request, std::string_view format)
+      : ReadyHandler(std::move(exchange)), error_path(format), request_id(request.request_id) {}
   void receive() override {
-    if (error) return answer_error(exchange(), path, to_api_error(error), request_id);
+    if (error) return answer_error(exchange(), error_path, to_api_error(error), request_id);
     exchange().reply(200, kJsonType, std::move(text));
   }
 
-  std::string path, request_id;
+  std::string error_path, request_id;
   std::string text;
   std::exception_ptr error;
   std::atomic<bool> is_gone = false;  // the client has disconnected
 };
 
 }  // namespace
-
-std::string json_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 Service::Service(ApiOptions options, Executor& executor, std::function<HttpMetrics()> http_metrics)
     : options_(std::move(options)),
@@ -83,12 +84,22 @@ Service::~Service() = default;
 
 void Service::handle(HttpRequest request, std::shared_ptr<Exchange> exchange) {
   if (const auto error = catch_error([&] { dispatch(request, exchange); }))
-    answer_error(*exchange, request.path, to_api_error(error), request.request_id);
+    answer_error(*exchange, error_path(request), to_api_error(error), request.request_id);
+}
+
+std::string_view Service::error_path(const HttpRequest& request) const {
+  const auto is_known = [&] {
+    return std::ranges::any_of(routes_,
+                               [&](const Route& route) { return matches(route.path, request.path); });
+  };
+  const bool is_shared = request.path == "/v1/models" || request.path.starts_with(kOneModel);
+  if (request.has_anthropic_version && (is_shared || !is_known())) return kMessagesPath;
+  return request.path;
 }
 
 void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
   if (request.method == "OPTIONS") return exchange->reply(204, "", "");
-  const bool model_by_id = request.path.starts_with("/v1/models/");
+  const bool model_by_id = request.path.starts_with(kOneModel);
   const std::string_view path = model_by_id ? "/v1/models" : std::string_view(request.path);
   const std::string_view method = request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string allowed;
@@ -103,7 +114,7 @@ void Service::dispatch(const HttpRequest& request, const std::shared_ptr<Exchang
   }
   if (!allowed.empty()) {
     const ApiError error{405, request.method + " " + request.path + ": expected " + allowed, {}, {}};
-    return answer_error(*exchange, request.path, error, request.request_id, {{"Allow", allowed}});
+    return answer_error(*exchange, error_path(request), error, request.request_id, {{"Allow", allowed}});
   }
   const std::string hint = similar_path(request.path);
   throw ApiError{
@@ -186,7 +197,7 @@ void Service::log_ignored(const std::vector<std::string>& fields) const {
 
 void Service::answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
                                std::function<std::string()> make) {
-  const auto answer = std::make_shared<PreparedResponse>(exchange, request);
+  const auto answer = std::make_shared<PreparedResponse>(exchange, request, error_path(request));
   exchange->on_disconnect = [weak = std::weak_ptr(answer)](int) {
     if (const auto gone = weak.lock()) gone->is_gone = true;
   };
@@ -214,9 +225,8 @@ Json Service::adapter_card(const AdapterPath& adapter) const {
 }
 
 void Service::models(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  constexpr std::string_view kOne = "/v1/models/";
-  if (request.path.starts_with(kOne)) {
-    const std::string name = request.path.substr(kOne.size());
+  if (request.path.starts_with(kOneModel)) {
+    const std::string name = request.path.substr(kOneModel.size());
     check_model(name.empty() ? "/" : name);
     return answer_on_worker(request, exchange, [this, name] {
       for (const AdapterPath& adapter : adapters())

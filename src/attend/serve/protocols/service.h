@@ -105,6 +105,9 @@ class Service : public Drainable {
 
  private:
   void dispatch(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  // Returns a path whose API has the error format of the request: Anthropic's clients send a header, and
+  // share /v1/models with others.
+  std::string_view error_path(const HttpRequest& request) const;
   // Returns the known path that a client with an unknown one probably means, or an empty text.
   std::string similar_path(std::string_view path) const;
   void check_key(Needs needs, const HttpRequest& request) const;
@@ -118,7 +121,5 @@ class Service : public Drainable {
   mutable std::set<std::string> ignored_;
   std::time_t started_ = std::time(nullptr);
 };
-
-std::string json_text(const Json& json);
 
 }  // namespace attend::serve

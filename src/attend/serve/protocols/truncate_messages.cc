@@ -4,7 +4,8 @@
 
 namespace attend::serve {
 
-MessageTruncation::MessageTruncation(const std::string& variables) : variables_(Json::parse(variables)) {
+MessageTruncation::MessageTruncation(const std::string& variables)
+    : variables_(parse_ordered_json(variables, "the variables", kConversationJson)) {
   const Json& messages = variables_.at("messages");
   for (size_t begin = 0; begin < messages.size();) {
     size_t end = begin + 1;
@@ -27,7 +28,7 @@ std::string MessageTruncation::without_oldest(size_t num_turns) const {
   }
   Json variables = variables_;
   variables["messages"] = std::move(kept);
-  return variables.dump();
+  return json_text(variables);
 }
 
 }  // namespace attend::serve

@@ -99,7 +99,7 @@ void read_output_format(const Json& format, const std::string& where, Generation
     reject(where + ".schema", where, ".schema: expected a JSON schema, an object");
   if (job.grammar) reject(where, where, ": ", job.grammar->param, " already sets the format of the text");
   // As one expression, g++ 12 warns of an uninitialized string.
-  RequestedGrammar grammar{{GrammarKind::kJsonSchema, schema->dump()}, where};
+  RequestedGrammar grammar{{GrammarKind::kJsonSchema, json_text(*schema)}, where};
   job.grammar = std::move(grammar);
 }
 
@@ -157,7 +157,7 @@ GenerationJob read_messages(const Json& body, const SamplingDefaults& defaults, 
   job.continued = std::move(conversation.continued);
   job.images = std::move(conversation.images);
   variables["messages"] = std::move(conversation.messages);
-  job.variables = variables.dump();
+  job.variables = json_text(variables);
   check_num_completions(job);
   reject_unsupported_fields(fields);
   std::ranges::move(fields.unknown(), std::back_inserter(job.ignored));

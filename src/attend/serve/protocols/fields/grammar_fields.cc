@@ -5,7 +5,7 @@ namespace {
 
 // Returns the text, or the JSON as text: clients of vLLM and SGLang send schemas in both forms.
 std::string text_or_json(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
+  return value.is_string() ? value.get<std::string>() : json_text(value);
 }
 
 class Reader {
@@ -43,7 +43,7 @@ class Reader {
     if (type == "text") return;
     if (type == "json_object") return add(json_object_grammar(), name);
     if (type == "structural_tag")
-      return add({GrammarKind::kStructuralTag, convert_structures(*format, name).dump()}, name);
+      return add({GrammarKind::kStructuralTag, json_text(convert_structures(*format, name))}, name);
     if (type != "json_schema")
       reject_unsupported(name, "type ", excerpt(type),
                          " is not supported; expected \"text\", \"json_object\", \"json_schema\" or "
@@ -55,7 +55,7 @@ class Reader {
     if (!schema) schema = named.find("schema_");  // name that SGLang's client uses
     if (!schema || !schema->is_object())
       reject(named.name("schema"), named.name("schema"), ": expected a JSON schema, an object");
-    add({GrammarKind::kJsonSchema, schema->dump()}, name);
+    add({GrammarKind::kJsonSchema, json_text(*schema)}, name);
   }
 
  private:

@@ -145,7 +145,7 @@ std::string template_variables(const Fields& fields, const ChatFormats& formats,
       job.add_generation_prompt = true;
     }
   }
-  return variables.dump();
+  return json_text(variables);
 }
 
 GenerationJob read_chat(const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats) {

@@ -19,12 +19,17 @@ constexpr Endpoint kResponses = {
     .path = "/v1/responses",
     .id_prefix = "resp_",
     .has_own_ids = true,
-    .read = read_response_request,
+    .read =
+        [](const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats) {
+          return read_response_request(body, defaults, formats, nullptr);
+        },
     .client_field_name = field_name,
     .shows_stop_token = false,
     .make_writer = [](const ReplyHead& head, const GenerationJob& job) -> std::unique_ptr<ReplyWriter> {
       return std::make_unique<ResponseReplies>(head, job);
     },
-    .expand = expand_response_request};
+    .read_stored =
+        [](const Json& body, const SamplingDefaults& defaults, const ChatFormats& formats,
+           ResponseStore& store) { return read_response_request(body, defaults, formats, &store); }};
 
 }  // namespace attend::serve

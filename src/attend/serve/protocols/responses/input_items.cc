@@ -208,7 +208,7 @@ class Messages {
     else if (type == "function_call")
       add_call(fields, *fields.string("arguments"));
     else if (type == "custom_tool_call")
-      add_call(fields, Json({{kCustomInput, *fields.string("input")}}).dump());
+      add_call(fields, json_text({{kCustomInput, *fields.string("input")}}));
     else if (type == kItemReference)
       throw ApiError{404,
                      fmt::format("{}id {}: no stored response has an output item with this id", where + ".",
@@ -349,9 +349,12 @@ Json read_items(const Json& input, const std::string& where) {
   return items;
 }
 
-Json to_messages(const Json& items, const std::string& instructions, std::vector<std::string>& images) {
+Json to_messages(const Json& items, size_t num_earlier, const std::string& instructions,
+                 std::vector<std::string>& images) {
   Messages messages(instructions, images);
-  for (size_t i = 0; i < items.size(); ++i) messages.add(items[i], fmt::format("input[{}]", i));
+  for (size_t i = 0; i < items.size(); ++i)
+    messages.add(items[i], i < num_earlier ? fmt::format("previous_response_id.items[{}]", i)
+                                           : fmt::format("input[{}]", i - num_earlier));
   return messages.finish();
 }
 

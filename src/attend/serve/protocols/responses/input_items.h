@@ -16,10 +16,12 @@ Json read_items(const Json& input, const std::string& where);
 
 inline constexpr std::string_view kItemReference = "item_reference";
 
-// Returns messages in the form of chat completions. `items`: result of read_items(). `instructions`: text of
-// a system message before all others; empty: none. Rejects an output without a call, a call without an
-// output, and two items with the same id. Adds the files of images to `images`.
-Json to_messages(const Json& items, const std::string& instructions, std::vector<std::string>& images);
+// Returns messages in the form of chat completions. `items`: items of a previous response, `num_earlier`,
+// then the result of read_items(). `instructions`: text of a system message before all others; empty: none.
+// Rejects an output without a call, a call without an output, and two items with the same id. Adds the files
+// of images to `images`.
+Json to_messages(const Json& items, size_t num_earlier, const std::string& instructions,
+                 std::vector<std::string>& images);
 
 // Converts reasoning to and from "encrypted_content", which clients return unchanged. It is encoded, not
 // encrypted.

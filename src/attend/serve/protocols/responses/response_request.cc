@@ -63,7 +63,7 @@ Json read_text(const Fields& fields, GenerationJob& job) {
         if (!schema || !schema->is_object())
           reject("text.format.schema", "text.format.schema: expected a JSON schema, an object");
         named.boolean("strict");
-        grammar = Grammar{GrammarKind::kJsonSchema, schema->dump()};
+        grammar = Grammar{GrammarKind::kJsonSchema, json_text(*schema)};
       } else if (type != "text") {
         reject_unsupported("text.format.type", excerpt(type),
                            " is not supported; expected \"text\", \"json_object\" or \"json_schema\"");
@@ -147,35 +147,45 @@ Json value_or(const Fields& fields, const char* key, Json missing) {
   return value ? *value : missing;
 }
 
-}  // namespace
+// Items of the conversation that a request answers.
+struct ConversationItems {
+  Json items = Json::array();
+  size_t num_earlier = 0;  // items of the previous response
+};
 
-void expand_response_request(Json& body, ResponseStore& store) {
-  const Fields fields(body);
+ConversationItems read_conversation(const Fields& fields, ResponseStore* store) {
   const auto previous_id = fields.string("previous_response_id");
   const Json* input = fields.find("input");
-  if (!input) return;
-  Json items = Json::array();
-  if (previous_id) {
-    const auto previous = store.find(*previous_id);
+  if (!input) reject("input", "input: missing; expected a text or a list of items");
+  ConversationItems conversation;
+  Json& items = conversation.items;
+  const auto stored = [](const ResponseItem& item) {
+    return parse_ordered_json(item.json, "an item", kConversationJson);
+  };
+  if (previous_id && store) {
+    const auto previous = store->find(*previous_id);
     if (!previous)
       throw ApiError{404,
                      "previous_response_id " + excerpt(*previous_id) +
-                         (store.limits().max_responses == 0
+                         (store->limits().max_responses == 0
                               ? ": the server stores no responses (--max-stored-responses 0)"
                               : ": not stored; it was never stored, or dropped for newer responses"),
                      "previous_response_id", "previous_response_not_found"};
-    for (const auto& item : previous->items) items.push_back(parse_ordered_json(item->json, "an item"));
+    for (const auto& item : previous->items) items.push_back(stored(*item));
+    conversation.num_earlier = items.size();
   }
   for (Json& item : read_items(*input, "input")) {
-    const bool is_reference = item["type"].get<std::string>() == kItemReference;
-    const auto referenced = is_reference ? store.find_item(item["id"].get<std::string>()) : nullptr;
-    items.push_back(referenced ? parse_ordered_json(referenced->json, "an item") : std::move(item));
+    const bool is_reference = store && item["type"].get<std::string>() == kItemReference;
+    const auto referenced = is_reference ? store->find_item(item["id"].get<std::string>()) : nullptr;
+    items.push_back(referenced ? stored(*referenced) : std::move(item));
   }
-  body["input"] = std::move(items);
+  return conversation;
 }
 
+}  // namespace
+
 GenerationJob read_response_request(const Json& body, const SamplingDefaults& defaults,
-                                    const ChatFormats& formats) {
+                                    const ChatFormats& formats, ResponseStore* store) {
   const Fields fields(body);
   reject_fields(fields, kRefused);
   GenerationJob job;
@@ -206,22 +216,22 @@ GenerationJob read_response_request(const Json& body, const SamplingDefaults& de
   request->custom_tools = std::move(tools.custom);
 
   const std::string instructions = fields.string("instructions").value_or("");
-  const Json* input = fields.find("input");
-  if (!input) reject("input", "input: missing; expected a text or a list of items");
-  const Json items = read_items(*input, "input");
-  variables["messages"] = to_messages(items, instructions, job.images);
+  const auto [items, num_earlier] = read_conversation(fields, store);
+  variables["messages"] = to_messages(items, num_earlier, instructions, job.images);
   if (!tools.described.empty()) variables["tools"] = tools.described;
   set_answer_format(std::move(tools.tools), tools.choice, /*separates_reasoning=*/true, formats, job);
   if (!job.answer) job.answer.emplace();
   set_thinking(thinking, formats, variables, job);
-  job.variables = variables.dump();
+  job.variables = json_text(variables);
   job.drops_messages = one_of(fields, "truncation", {"auto", "disabled"}) == "auto";
 
-  request->is_stored = fields.boolean("store").value_or(true);
+  const bool stores = !store || store->limits().max_responses > 0;
+  request->is_stored = fields.boolean("store").value_or(true) && stores;
+  request->store = store;
   if (request->is_stored)
-    for (const Json& item : items) request->input.push_back({item["id"].get<std::string>(), item.dump()});
+    for (const Json& item : items) request->input.push_back({item["id"].get<std::string>(), json_text(item)});
   const auto repeat = [&](const char* key, const Json& value) {
-    request->repeated.emplace_back(key, value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    request->repeated.emplace_back(key, json_text(value));
   };
   repeat("background", false);
   repeat("instructions", value_or(fields, "instructions", nullptr));

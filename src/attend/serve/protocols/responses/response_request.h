@@ -24,12 +24,9 @@ struct ResponseRequest {
   ResponseStore* store = nullptr;
 };
 
-// Expands previous_response_id and references to items in `body`, so that its input is the whole
+// Reads a body. `store`: resolves previous_response_id and references to items; null: the input is the whole
 // conversation. Throws ApiError 404 for an id that is not stored.
-void expand_response_request(Json& body, ResponseStore& store);
-
-// Reads a body with the whole conversation as its input.
 GenerationJob read_response_request(const Json& body, const SamplingDefaults& defaults,
-                                    const ChatFormats& formats);
+                                    const ChatFormats& formats, ResponseStore* store);
 
 }  // namespace attend::serve

@@ -309,8 +309,7 @@ class ValueBuilder final : public nlohmann::json_sax<OrderedJson> {
   };
 
   bool open() {
-    constexpr size_t kMaxDepth = 190;  // the arguments are part of a conversation
-    if (open_.size() == kMaxDepth) fail_template("JSON text: nested too deep");
+    if (open_.size() == kMaxArgumentDepth) fail_template("JSON text: nested too deep");
     open_.emplace_back();
     return true;
   }
@@ -342,7 +341,7 @@ Value from_model_json(std::string_view json) {
 
 Value from_json(std::string_view json, Text::From from) {
   try {
-    return to_value(parse_ordered_json(json, "JSON text", BigIntegers::kAsBinary), from);
+    return to_value(parse_ordered_json(json, "JSON text", kConversationJson), from);
   } catch (const Error& error) {
     fail_template(std::string(error.what()));
   }
