@@ -313,6 +313,89 @@ TEST(ToolFormats, ReturnCallsWithOtherArgumentsThanAnObjectAsText) {
   EXPECT_EQ(read("gpt-oss", "<|channel|>commentary to=functions.now<|message|><|call|>").calls, now);
 }
 
+// In every format, also after a call, and in any pieces.
+TEST(ToolFormats, ReturnCallsWithLiteralsThatAreNoObjectAsText) {
+  using Arguments = ToolFormat::Arguments;
+  for (const ToolFormat& format : tool_formats()) {
+    if (format.structure == ToolFormat::Structure::kChannels) continue;
+    std::vector<std::string> literals = {"[1, 2]", "[{\"city\": \"A\"}]"};
+    if (format.arguments == Arguments::kJson || format.arguments == Arguments::kKeyword)
+      literals.insert(literals.end(), {"5", "\"x\"", "'x'", "true", "\"[1]\"", "nullable"});
+    if (format.arguments == Arguments::kKeyword) literals.emplace_back("5, city='A'");
+    for (const std::string& literal : literals) {
+      const ToolFormat::Written& written = format.written;
+      const std::string call = written_call(format, "now", literal);
+      const std::string text = std::string(written.before) + call + std::string(written.after);
+      const std::string valid = written_call(format, "get_weather", written_arguments(format));
+      const std::string second = std::string(written.before) + valid + std::string(written.between) + call +
+                                 std::string(written.after);
+      SCOPED_TRACE(std::string(format.name()) + ": " + text);
+      const Answer whole = read(format, {text}), after = read(format, {second});
+      EXPECT_EQ(whole, (Answer{.text = text, .reasoning = "", .calls = {}}));
+      ASSERT_EQ(after.calls.size(), 1u);
+      EXPECT_EQ(after.calls[0].first, "get_weather");
+      EXPECT_THAT(after.text, HasSubstr(literal));
+      for (const bool complete : {true, false}) {
+        EXPECT_EQ(read(format, bytes_of(text), complete), read(format, {text}, complete));
+        EXPECT_EQ(read(format, bytes_of(second), complete), read(format, {second}, complete));
+      }
+    }
+    if (format.arguments != Arguments::kJson) continue;
+    for (const std::string literal : {"null", "None", "\"{}\"", "'{}'", "\"\""}) {
+      const std::string text = std::string(format.written.before) + written_call(format, "now", literal) +
+                               std::string(format.written.after);
+      const std::vector<std::pair<std::string, std::string>> now = {{"now", "{}"}};
+      EXPECT_EQ(read(format, {text}), (Answer{.text = "", .reasoning = "", .calls = now}))
+          << format.name() << ": " << text;
+      EXPECT_EQ(read(format, bytes_of(text)).calls, now) << format.name() << ": " << text;
+    }
+  }
+}
+
+// The arguments of a call, as a client and the next prompt read them.
+TEST(ToolFormats, KeepTheDigitsOfIntegers) {
+  std::mt19937 random(5);
+  const std::vector<Tool> tools = {
+      {"now", Json::parse(R"({"properties": {"n": {"type": ["integer", "string"]}, "m": {}}})")}};
+  for (const ToolFormat& format : tool_formats())
+    for (int i = 0; i < 20; ++i) {
+      std::string digits = random() % 2 ? "-" : "";
+      digits += static_cast<char>('1' + random() % 9);
+      for (size_t left = random() % 60; left > 0; --left) digits += static_cast<char>('0' + random() % 10);
+      const std::string arguments = [&] {
+        switch (format.arguments) {
+          case ToolFormat::Arguments::kJson:
+            return "{\"n\": " + digits + ", \"m\": [" + digits + "]}";
+          case ToolFormat::Arguments::kTags:
+            return parameter(format.tags, "n", digits) + parameter(format.tags, "m", "[" + digits + "]");
+          case ToolFormat::Arguments::kElements: {
+            std::string all;
+            for (const auto& [key, value] : {std::pair("n", digits), std::pair("m", "[" + digits + "]")})
+              for (const std::string_view part :
+                   {format.tags.key_open, std::string_view(key), format.tags.key_close,
+                    std::string_view(value), format.tags.value_close, std::string_view(key),
+                    format.tags.key_close})
+                all += part;
+            return all;
+          }
+          case ToolFormat::Arguments::kKeyword:
+            return "n=" + digits + ", m=[" + digits + "]";
+          case ToolFormat::Arguments::kQuoted:
+            return "{n:" + digits + ",m:[" + digits + "]}";
+        }
+        return std::string();
+      }();
+      const ToolFormat::Written& written = format.written;
+      const std::string text =
+          std::string(written.before) + written_call(format, "now", arguments) + std::string(written.after);
+      const Answer answer = read(*make_call_parser(format, tools), {text}, true);
+      ASSERT_EQ(answer.calls.size(), 1u) << text;
+      std::string json = answer.calls[0].second;
+      std::erase(json, ' ');
+      EXPECT_EQ(json, "{\"n\":" + digits + ",\"m\":[" + digits + "]}") << text;
+    }
+}
+
 // A text with half of a surrogate pair is not Unicode, and JSON parsers reject it.
 TEST(ToolFormats, ReplaceLoneSurrogates) {
   const auto arguments = [](const std::string& text) {

@@ -64,6 +64,8 @@ bool CallParser::read_step(AnswerParts& parts) {
       return read_block(parts);
     case Place::kName:
       return read_name(parts);
+    case Place::kBeforeArguments:
+      return read_before_arguments(parts);
     case Place::kArguments:
       return read_arguments(parts);
     case Place::kTags:
@@ -214,50 +216,113 @@ bool CallParser::read_name(AnswerParts& parts) {
   if (!format_.name_cut.empty()) name = name.substr(0, name.find(format_.name_cut));
   tool_ = find_tool(tools_, name);
   if (tool_ == nullptr) return end_block(parts);
+  const bool has_no_arguments = !self_close.empty() && end.marker == self_close;
+  const bool ends_name = end.marker == format_.name_close || has_no_arguments;
+  call_raw_.clear();
+  keep_raw(format_.name_open.size() + end.at + (ends_name ? end.marker.size() : 0));
+  name_size_ = call_raw_.size();
+  value_.clear();
+  literal_.reset();
+  place_ = Place::kBeforeArguments;
+  if (!has_no_arguments) return true;
+  begin_call(parts, Place::kAfterCall);
+  parts.add(Kind::kArguments, "{}");
+  return true;
+}
+
+void CallParser::begin_call(AnswerParts& parts, Place next) {
   parts.add(Kind::kCall, tool_->name);
   has_block_calls_ = has_calls_ = true;
   raw_.clear();
-  const bool has_no_arguments = !self_close.empty() && end.marker == self_close;
-  const bool ends_name = end.marker == format_.name_close || has_no_arguments;
-  pending_.erase(0, format_.name_open.size() + end.at + (ends_name ? end.marker.size() : 0));
-  literal_.reset();
   num_parameters_ = 0;
-  if (has_no_arguments) {
-    parts.add(Kind::kArguments, "{}");
-    place_ = Place::kAfterCall;
+  place_ = next;
+}
+
+bool CallParser::reject_call(AnswerParts& parts) {
+  pending_.insert(0, call_raw_);
+  return end_block(parts);
+}
+
+void CallParser::keep_raw(size_t size) {
+  call_raw_.append(pending_, 0, size);
+  pending_.erase(0, size);
+}
+
+// A name is a call if an object of arguments, an element, or the end of the call follows.
+bool CallParser::read_before_arguments(AnswerParts& parts) {
+  if (format_.arguments == Arguments::kKeyword) return read_first_keyword(parts);
+  if (literal_) return read_text_of_object(parts);
+  keep_raw(pending_.size() - trim_front(pending_).size());
+  if (pending_.empty()) return false;
+  for (const std::string_view marker : format_.skipped) {
+    if (may_become(pending_, marker)) return false;
+    if (!pending_.starts_with(marker)) continue;
+    keep_raw(marker.size());
     return true;
   }
-  const bool has_tags = format_.arguments == Arguments::kTags || format_.arguments == Arguments::kElements;
-  place_ = has_tags ? Place::kTags : Place::kArguments;
+  const char first = pending_.front();
+  if (first == '{') {
+    literal_.emplace(format_.arguments == Arguments::kQuoted ? LiteralReader::Notation::kQuoted
+                                                             : LiteralReader::Notation::kJson,
+                     format_.quote);
+    begin_call(parts, Place::kArguments);
+    return true;
+  }
+  if (format_.arguments == Arguments::kTags || format_.arguments == Arguments::kElements) {
+    if (first == '[') return reject_call(parts);
+    begin_call(parts, Place::kTags);
+    return true;
+  }
+  if (first == '"' || first == '\'') {
+    literal_.emplace();
+    return true;
+  }
+  bool may_be_marker = may_become(pending_, format_.name_open);
+  if (starting_marker(may_be_marker) > 0 ||
+      (!format_.name_open.empty() && pending_.starts_with(format_.name_open))) {
+    if (may_be_marker) return false;
+    begin_call(parts, Place::kAfterCall);
+    parts.add(Kind::kArguments, "{}");
+    return true;
+  }
+  for (const std::string_view null : {"null", "None"}) {
+    may_be_marker |= may_become(pending_, null);
+    if (!pending_.starts_with(null)) continue;
+    keep_raw(null.size());
+    return true;
+  }
+  return may_be_marker ? false : reject_call(parts);
+}
+
+// Some models write the arguments as a string that contains an object.
+bool CallParser::read_text_of_object(AnswerParts& parts) {
+  keep_raw(literal_->push(pending_));
+  value_ += literal_->release();
+  if (literal_->state() == LiteralReader::State::kOpen) return false;
+  const auto object = literal_->state() == LiteralReader::State::kDone ? to_arguments(value_) : std::nullopt;
+  if (!object) return reject_call(parts);
+  begin_call(parts, Place::kAfterCall);
+  parts.add(Kind::kArguments, *object);
+  return true;
+}
+
+// Positional arguments have no names, so that they are not an object.
+bool CallParser::read_first_keyword(AnswerParts& parts) {
+  if (!literal_) literal_.emplace(LiteralReader::Notation::kCall);
+  while (!pending_.empty() && literal_->state() == LiteralReader::State::kOpen && !literal_->has_key()) {
+    const size_t size = literal_->push(std::string_view(pending_).substr(0, 1));
+    keep_raw(size);
+    value_ += literal_->release();
+  }
+  if (literal_->state() == LiteralReader::State::kFailed) return reject_call(parts);
+  if (literal_->state() == LiteralReader::State::kOpen && !literal_->has_key()) return false;
+  const bool is_done = literal_->state() == LiteralReader::State::kDone;
+  begin_call(parts, is_done ? Place::kAfterCall : Place::kArguments);
+  parts.add(Kind::kArguments, value_);
   return true;
 }
 
 bool CallParser::read_arguments(AnswerParts& parts) {
-  if (!literal_) {
-    if (format_.arguments == Arguments::kKeyword) {
-      literal_.emplace(LiteralReader::Notation::kCall);
-    } else {
-      pending_ = trim_front(pending_);
-      if (pending_.empty()) return false;
-      if (!pending_.starts_with('{')) {
-        bool may_be_marker = false;
-        const size_t marker = starting_marker(may_be_marker);
-        if (may_be_marker) return false;
-        // Markers before the arguments are skipped; others end a call without arguments.
-        const std::string_view found = std::string_view(pending_).substr(0, marker);
-        if (std::ranges::find(format_.skipped, found) != format_.skipped.end()) {
-          pending_.erase(0, marker);
-          return true;
-        }
-        parts.add(Kind::kArguments, "{}");
-        place_ = Place::kAfterCall;
-        return true;
-      }
-      literal_.emplace(format_.arguments == Arguments::kQuoted ? LiteralReader::Notation::kQuoted
-                                                               : LiteralReader::Notation::kJson,
-                       format_.quote);
-    }
-  }
   const size_t num_read = literal_->push(pending_);
   pending_.erase(0, num_read);
   parts.add(Kind::kArguments, literal_->release());
@@ -270,20 +335,6 @@ bool CallParser::read_arguments(AnswerParts& parts) {
 // Text between parameters is skipped. A value without its closing marker ends where the next element begins.
 bool CallParser::read_tags(AnswerParts& parts) {
   const ToolFormat::Tags& tags = format_.tags;
-  // A model may write the arguments as JSON, after markers that are skipped.
-  if (num_parameters_ == 0) {
-    const std::string_view start = trim_front(pending_);
-    if (start.starts_with('{')) {
-      place_ = Place::kArguments;
-      return true;
-    }
-    for (const std::string_view marker : format_.skipped) {
-      if (may_become(start, marker)) return false;
-      if (!start.starts_with(marker)) continue;
-      pending_ = std::string(start.substr(marker.size()));
-      return true;
-    }
-  }
   const std::string_view text = pending_;
   const Found next = find_first(text, {tags.key_open, format_.call_close, format_.close});
   if (next.marker.empty()) return false;
@@ -420,6 +471,18 @@ void CallParser::finish_block(const std::string& text, bool complete, AnswerPart
   if (!is_cut_call) parts.add(Kind::kText, text);
 }
 
+// A call whose arguments have not begun has none.
+void CallParser::finish_before_arguments(AnswerParts& parts, bool complete) {
+  const bool is_keyword = format_.arguments == Arguments::kKeyword;
+  std::optional<std::string> object = "{}";
+  if (literal_ && !is_keyword) object = to_arguments(value_ + literal_->close());
+  const bool has_begun = !trim_front(std::string_view(call_raw_).substr(name_size_)).empty();
+  if (complete && is_keyword && has_begun) object.reset();
+  if (!object) return finish_block(before_ + raw_ + call_raw_ + pending_, complete, parts);
+  begin_call(parts, Place::kAfterCall);
+  if (complete) parts.add(Kind::kArguments, *object);
+}
+
 void CallParser::finish(AnswerParts& parts, bool complete) {
   switch (place_) {
     case Place::kStart:
@@ -437,9 +500,11 @@ void CallParser::finish(AnswerParts& parts, bool complete) {
     case Place::kName:
       finish_block(before_ + raw_ + pending_, complete, parts);
       break;
+    case Place::kBeforeArguments:
+      finish_before_arguments(parts, complete);
+      break;
     case Place::kArguments:
-      if (!complete) break;
-      parts.add(Kind::kArguments, literal_ ? literal_->close() : "{}");
+      if (complete) parts.add(Kind::kArguments, literal_->close());
       break;
     case Place::kTags:
       if (!complete) break;

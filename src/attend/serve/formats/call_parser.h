@@ -23,7 +23,7 @@ class CallParser final : public AnswerParser {
   void finish(AnswerParts& parts, bool complete) override;
 
  private:
-  enum class Place { kStart, kText, kBlock, kName, kArguments, kTags, kObject, kAfterCall };
+  enum class Place { kStart, kText, kBlock, kName, kBeforeArguments, kArguments, kTags, kObject, kAfterCall };
 
   // Each returns true if parsing goes on without more text.
   bool read_step(AnswerParts& parts);
@@ -31,6 +31,9 @@ class CallParser final : public AnswerParser {
   bool read_text(AnswerParts& parts);
   bool read_block(AnswerParts& parts);
   bool read_name(AnswerParts& parts);
+  bool read_before_arguments(AnswerParts& parts);
+  bool read_text_of_object(AnswerParts& parts);
+  bool read_first_keyword(AnswerParts& parts);
   bool read_arguments(AnswerParts& parts);
   bool read_tags(AnswerParts& parts);
   bool read_element(AnswerParts& parts);
@@ -38,6 +41,13 @@ class CallParser final : public AnswerParser {
   bool read_after_call();
 
   bool end_block(AnswerParts& parts);
+  // Emits the name of a call, whose arguments follow in `next`.
+  void begin_call(AnswerParts& parts, Place next);
+  // Ends a block where a known name is followed by other arguments than an object.
+  bool reject_call(AnswerParts& parts);
+  // Moves text from the front of `pending_` to `call_raw_`.
+  void keep_raw(size_t size);
+  void finish_before_arguments(AnswerParts& parts, bool complete);
   void finish_block(const std::string& text, bool complete, AnswerParts& parts) const;
   // Returns the size of the longest marker that the pending text begins with. Sets `may_begin` if the text is
   // the start of a longer one.
@@ -56,6 +66,9 @@ class CallParser final : public AnswerParser {
   std::string pending_;
   std::string before_;     // spaces before the block
   std::string raw_;        // text of the block before its first call
+  std::string call_raw_;   // text of a call that was not emitted yet, from its name on
+  size_t name_size_ = 0;   // size of the name and its markers in `call_raw_`
+  std::string value_;      // JSON of `literal_` in such a call
   size_t first_size_ = 0;  // size of the opener in `raw_`
   bool has_block_calls_ = false, has_calls_ = false;
   const Tool* tool_ = nullptr;

@@ -13,7 +13,8 @@ std::optional<std::string> parse_json_string(const std::string& json) {
   return value.get<std::string>();
 }
 
-// Returns the JSON object that a value of "arguments" means, which is not an object itself.
+}  // namespace
+
 std::optional<std::string> to_arguments(const std::string& value) {
   if (value == "null") return "{}";
   const std::optional<std::string> text = parse_json_string(value);
@@ -27,8 +28,6 @@ std::optional<std::string> to_arguments(const std::string& value) {
   if (object.front() != '{') return std::nullopt;
   return json;
 }
-
-}  // namespace
 
 size_t JsonCall::push(std::string_view text) {
   size_t num_read = 0;

@@ -12,6 +12,10 @@
 
 namespace attend::serve {
 
+// Returns the JSON object that a value of "arguments" means which is not an object itself: null, or a string
+// that contains an object, as some models write them. No value: the value means no object.
+std::optional<std::string> to_arguments(const std::string& value);
+
 // Keys of the name: "name" or "tool_name"; of the arguments: "arguments" or "parameters". If the arguments
 // are a string that contains a JSON object, as some models write them, the string's content is returned. Text
 // with other arguments than an object is not a call.

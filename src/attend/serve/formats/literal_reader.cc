@@ -93,6 +93,7 @@ LiteralReader::Use LiteralReader::take(char byte) {
       if (is_space(byte)) return Use::kRead;
       if (byte != ':' && byte != '=') return Use::kFail;
       out_ += byte == '=' ? ": " : ":";
+      has_key_ = true;
       place_ = Place::kValue;
       return Use::kRead;
     case Place::kAfter:

@@ -26,6 +26,8 @@ class LiteralReader {
   // kFailed and the byte that does not fit is not read.
   size_t push(std::string_view text);
   State state() const { return state_; }
+  // Returns true once a key and its colon or equals sign were read.
+  bool has_key() const { return has_key_; }
   // Returns the JSON that was read since the last call.
   std::string release();
   // Ends the text: returns the JSON that completes the value, or "" if nothing was read.
@@ -63,7 +65,7 @@ class LiteralReader {
   std::string surrogate_;  // digits of a high surrogate, whose low one may follow
   char quote_ = '"';
   bool in_key_ = false;
-  bool read_any_ = false;
+  bool read_any_ = false, has_key_ = false;
 };
 
 }  // namespace attend::serve
