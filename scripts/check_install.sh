@@ -36,7 +36,7 @@ run_examples() { # FOLDER
 
 # Checks what consumers can see: no headers of private dependencies, only installed files.
 check_headers() { # PREFIX
-  ! grep -rnE '#\s*include\s+[<"](fmt|nlohmann|CLI|boost|pcre2|utf8proc|jpeglib|png|webp|openssl)' "$1/include" ||
+  ! grep -rnE '#\s*include\s+[<"](fmt|nlohmann|CLI|boost|pcre2|utf8proc|jpeglib|png|webp|sndfile|soxr|openssl)' "$1/include" ||
     fail "an installed header includes a private dependency"
   (cd "$1/include" && find attend -name '*.h' | sort | sed 's/.*/#include <&>/') >"$fresh/all.cc"
   quietly g++ -std=c++20 -Wall -Wextra -Werror -fsyntax-only -I "$1/include" "$fresh/all.cc"

@@ -15,7 +15,7 @@ case ${1:-60} in
 esac
 [ $# -gt 0 ] && shift
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(safetensors_header gguf_header config tokenizer text chat_template prompts utf8_stream image)
+[ ${#names[@]} -gt 0 ] || names=(safetensors_header gguf_header config tokenizer text chat_template prompts utf8_stream image audio)
 
 build fuzz "${names[@]/#/fuzz_}"
 mkdir -p build/fuzz/findings

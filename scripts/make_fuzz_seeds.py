@@ -217,8 +217,8 @@ def utf8_streams():
             yield f"{i}-{way}", bytes([way, 100, way * 2, 50 * way]) + raw
 
 
-def images():
-    for path in sorted((ROOT / "tests/data/images").iterdir()):
+def media(kind):
+    for path in sorted((ROOT / "tests/data" / kind).iterdir()):
         if path.suffix != ".safetensors":
             yield path.name, path.read_bytes()
 
@@ -234,7 +234,8 @@ def main():
         ("prompts", prompts()),
         ("http_bodies", http_bodies()),
         ("utf8_stream", utf8_streams()),
-        ("image", images()),
+        ("image", media("images")),
+        ("audio", media("audio")),
     ]:
         folder = pathlib.Path(sys.argv[1]) / name
         folder.mkdir(parents=True, exist_ok=True)

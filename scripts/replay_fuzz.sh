@@ -8,7 +8,7 @@ source "$(dirname "$0")/setup.sh"
 num=${1:-2000}
 [ $# -gt 0 ] && shift
 names=("$@")
-[ ${#names[@]} -gt 0 ] || names=(safetensors_header gguf_header config tokenizer text chat_template prompts utf8_stream http_bodies image)
+[ ${#names[@]} -gt 0 ] || names=(safetensors_header gguf_header config tokenizer text chat_template prompts utf8_stream http_bodies image audio)
 
 build asan "${names[@]/#/fuzz_}"
 python3 scripts/make_fuzz_seeds.py build/asan/seeds

@@ -6,7 +6,7 @@ set -euo pipefail
 attend_packages=(
   g++ cmake ninja-build pkg-config
   nlohmann-json3-dev libcli11-dev libfmt-dev
-  libjpeg62-turbo-dev libpng-dev libwebp-dev
+  libjpeg62-turbo-dev libpng-dev libwebp-dev libsndfile1-dev libsoxr-dev
   libpcre2-dev libutf8proc-dev libboost-dev libssl-dev libedit-dev
   libgtest-dev libgmock-dev librapidcheck-dev
   ${ATTEND_EXTRA_PACKAGES:-}

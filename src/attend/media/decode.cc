@@ -1,5 +1,3 @@
-#include <openssl/evp.h>
-
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -84,15 +82,7 @@ Image decode_image(std::span<const std::byte> file, const ImageLimits& limits) {
 ContentHash content_hash(const Image& image) {
   // The size is part of the content: 30 x 150 and 150 x 30 pixels may have the same bytes.
   const int32_t size[] = {image.width, image.height};
-  ContentHash hash{};
-  EVP_MD_CTX* const context = EVP_MD_CTX_new();
-  const bool ok = context != nullptr && EVP_DigestInit_ex(context, EVP_sha256(), nullptr) == 1 &&
-                  EVP_DigestUpdate(context, size, sizeof(size)) == 1 &&
-                  EVP_DigestUpdate(context, image.pixels.data(), image.pixels.size()) == 1 &&
-                  EVP_DigestFinal_ex(context, hash.data(), nullptr) == 1;
-  EVP_MD_CTX_free(context);
-  ensure(ok, "SHA-256 failed");
-  return hash;
+  return content_hash({std::as_bytes(std::span(size)), std::as_bytes(std::span(image.pixels))});
 }
 
 }  // namespace attend

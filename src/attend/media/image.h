@@ -1,11 +1,12 @@
 // Image: decoded pixels, and the decoders and the resampling that produce them.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
+
+#include "attend/media/content_hash.h"
 
 #pragma GCC visibility push(default)
 namespace attend {
@@ -42,8 +43,7 @@ enum class ResizeFilter : uint8_t { kBilinear, kBicubic };
 // are rounded to integers, and each of the two passes rounds to bytes.
 Image resize(const Image& image, int width, int height, ResizeFilter filter);
 
-// SHA-256 of an image: of its size and pixels.
-using ContentHash = std::array<uint8_t, 32>;
+// Hash of an image: of its size and pixels.
 ContentHash content_hash(const Image& image);
 
 }  // namespace attend
