@@ -80,7 +80,6 @@ SpeculativeOptions standalone(const std::filesystem::path& draft, int num_steps)
   return {.algorithm = SpeculativeAlgorithm::kStandalone,
           .draft_model_path = draft,
           .num_steps = num_steps,
-          .allow_draft_model_on_gpu = true,
           .disable_by_batch_size = 16};
 }
 

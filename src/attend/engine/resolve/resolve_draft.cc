@@ -36,11 +36,6 @@ ResolvedExecutor resolve_draft(const EngineConfig& config, const ModelSpec& targ
                                const EngineInfo& info, ResolvedExecutor& target) {
   const SpeculativeOptions& options = info.speculation;
   const SpeculativeAlgorithm algorithm = *options.algorithm;
-  if (config.on_gpu() && !options.allow_draft_model_on_gpu && options.synthetic_accept_length == 0.0)
-    fail(
-        ErrorCode::kUnsupported, "speculative_algorithm ", to_string(algorithm),
-        " on a GPU: outputs would differ from those without drafts, a known fault: expected NGRAM or SUFFIX, "
-        "or the device cpu");
   const bool is_head = has_draft_head(algorithm);
   // Layers for multi-token prediction are in the target's files.
   const bool in_target =

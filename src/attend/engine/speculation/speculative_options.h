@@ -74,9 +74,6 @@ struct SpeculativeOptions {
   std::string draft_attention_backend = {};
   int num_steps = 0;
   int eagle_topk = 0;
-  // Draft models run on GPUs, although their outputs there differ from those without drafts (gpu-tests.md).
-  // For tests; with synthetic_accept_length outputs do not matter.
-  bool allow_draft_model_on_gpu = false;
   // Draft models: the number of steps follows batch size and acceptance, with num_steps at the start. The
   // rows of the file `adaptive_config`, or SGLang's rows; an engine sets adaptive_rows.
   bool adaptive = false;
