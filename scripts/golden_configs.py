@@ -687,8 +687,9 @@ class Case:
     `prefixes`: pairs (from, to) of name prefixes in transformers' memory and in the file.
     `extra`: shapes by name of tensors that are in the file and not in the model.
     `scheme`: quantization of linear layers (quantize.py), except those with a word of `plain` in their names.
-    `largest_rounding`: 16-bit rounding changes the experts of some tokens, and states carry the difference to later
-        tokens, so that a prompt's own error is a small sample: each has the largest error of the case in bfloat16.
+    `largest_rounding`: 16-bit rounding changes the experts of some tokens, and states or attention carry the
+        difference to later tokens, so that a prompt's own error is a small sample: each has the largest error of the
+        case in bfloat16.
     """
 
     def __init__(

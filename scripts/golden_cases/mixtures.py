@@ -352,7 +352,8 @@ CASES = {
             attention_bias=True,
             lm_head_bias=True,
             sliding_window=40,
-        )
+        ),
+        largest_rounding=True,
     ),
     # Gates of heads, another number of heads in layer 1.
     "laguna-head-gates": in_bf16(laguna(num_attention_heads_per_layer=[4, 6, 4])),
