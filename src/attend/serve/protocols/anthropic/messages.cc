@@ -98,9 +98,10 @@ void read_output_format(const Json& format, const std::string& where, Generation
   if (!schema || !schema->is_object())
     reject(where + ".schema", where, ".schema: expected a JSON schema, an object");
   if (job.grammar) reject(where, where, ": ", job.grammar->param, " already sets the format of the text");
-  // As one expression, g++ 12 warns of an uninitialized string.
-  RequestedGrammar grammar{{GrammarKind::kJsonSchema, json_text(*schema)}, where};
-  job.grammar = std::move(grammar);
+  // Assigned in place: g++ 12 warns of an uninitialized string in a temporary object.
+  job.grammar.emplace();
+  job.grammar->grammar = {GrammarKind::kJsonSchema, json_text(*schema)};
+  job.grammar->param = where;
 }
 
 void read_output(const Fields& fields, ThinkingRequest& thinking, GenerationJob& job) {
