@@ -172,6 +172,15 @@ TEST(BenchCommand, ReplaysATrace) {
   EXPECT_THAT(ran.out, AllOf(HasSubstr("6 requests, 8 to 40 tokens in, 4 out, Poisson, 200 per second"),
                              HasSubstr("time to first token"), HasSubstr("prefix cache hits")));
   EXPECT_EQ(nlohmann::json::parse(std::ifstream(file)).at("requests"), 6);
+
+  const std::string profile = write_file("steps.json", "");
+  const CommandResult profiled =
+      attend(serving + "--num-prompts 2 --input-len 8 --output-len 4 --profile " + profile);
+  ASSERT_EQ(profiled.exit_code, 0) << profiled.out;
+  const nlohmann::json events = nlohmann::json::parse(std::ifstream(profile)).at("traceEvents");
+  // Two requests that arrive together: one step computes their prompts and first tokens, three decode.
+  EXPECT_EQ(std::ranges::count_if(events, [](const auto& event) { return event.at("name") == "step"; }), 4);
+
   const std::string trace =
       write_file("trace.jsonl",
                  "{\"prompt\": \"copy: laugh ->\", \"output_len\": 3}\n{\"turns\": [{\"prompt\": \"a\"}]}\n");

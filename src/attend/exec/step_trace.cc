@@ -4,6 +4,7 @@
 #include <nvtx3/nvToolsExt.h>
 #endif
 
+#include <fstream>
 #include <new>
 #include <utility>
 
@@ -51,10 +52,12 @@ std::string StepTrace::stop() {
     start = start_;
   }
   std::string json = R"({"displayTimeUnit": "ms", "traceEvents": [
-{"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "engine"}})";
+{"name": "thread_name", "ph": "M", "pid": 1, "tid": 1, "args": {"name": "engine"}},
+{"name": "thread_name", "ph": "M", "pid": 1, "tid": 2, "args": {"name": "device"}})";
   for (const Span& span : spans) {
-    json += ",\n{\"name\": \"" + std::string(span.name) + R"(", "ph": "X", "pid": 1, "tid": 1, "ts": )" +
-            microseconds(span.begin - start) + ", \"dur\": " + microseconds(span.end - span.begin);
+    json += ",\n{\"name\": \"" + std::string(span.name) + R"(", "ph": "X", "pid": 1, "tid": )" +
+            std::to_string(static_cast<int>(span.row)) + ", \"ts\": " + microseconds(span.begin - start) +
+            ", \"dur\": " + microseconds(span.end - span.begin);
     if (!span.shape.mode.empty())
       json += ", \"args\": {\"mode\": \"" + std::string(span.shape.mode) +
               "\", \"requests\": " + std::to_string(span.shape.num_requests) +
@@ -64,9 +67,16 @@ std::string StepTrace::stop() {
   return json + "\n]}\n";
 }
 
-void StepTrace::add(const char* name, Clock::time_point begin, Clock::time_point end) {
+void StepTrace::stop_to_file(const std::filesystem::path& path) {
+  std::ofstream file(path);
+  file << stop();
+  file.close();
+  require(file.good(), path, ": cannot be written");
+}
+
+void StepTrace::add(const char* name, Clock::time_point begin, Clock::time_point end, Row row) {
   const std::lock_guard lock(mutex_);
-  keep({name, begin, end, {}});
+  keep({name, begin, end, {}, row});
 }
 
 void StepTrace::add_step(const StepShape& shape, Clock::time_point begin, Clock::time_point end) {

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -32,8 +33,16 @@ class StepTrace {
   std::string stop();
   bool recording() const { return recording_.load(std::memory_order_relaxed); }
 
+  // Stops the trace and writes it to a file. Throws like stop(), and Error(kInvalidArgument) if the file
+  // cannot be written.
+  void stop_to_file(const std::filesystem::path& path);
+
+  // Rows of the trace: work of the host, and of the device, which computes one step while the host prepares
+  // another.
+  enum class Row : int8_t { kHost = 1, kDevice };
+
   // Adds a span of the current step. `name` has static storage duration.
-  void add(const char* name, Clock::time_point begin, Clock::time_point end);
+  void add(const char* name, Clock::time_point begin, Clock::time_point end, Row row = Row::kHost);
   // Adds the span of the step itself, after the spans of its parts.
   void add_step(const StepShape& shape, Clock::time_point begin, Clock::time_point end);
 
@@ -44,6 +53,7 @@ class StepTrace {
     const char* name;
     Clock::time_point begin, end;
     StepShape shape;
+    Row row = Row::kHost;
   };
   // Stops the recording if memory cannot be allocated.
   void keep(const Span& span);

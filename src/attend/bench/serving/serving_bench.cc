@@ -10,6 +10,7 @@
 
 #include "attend/base/error.h"
 #include "attend/bench/model/model_steps.h"
+#include "attend/exec/step_trace.h"
 
 namespace attend::bench {
 namespace {
@@ -82,6 +83,7 @@ class ServingBench {
     for (size_t i = 0; i < trace_.size(); ++i) due_.push({trace_[i].arrival, i, 0, {}});
     const EngineStats before = engine_->stats();
     const int64_t preemptions_before = engine_->num_preemptions();
+    if (!options_.profile.empty()) engine_->trace().start(0);
     start_ = Clock::now();
     int64_t prompt_tokens = before.num_prefill_tokens;
     while (static_cast<int>(result_.requests.size()) < num_requests_) {
@@ -95,6 +97,7 @@ class ServingBench {
       prompt_tokens = so_far;
     }
     result_.seconds = seconds_at(Clock::now());
+    if (!options_.profile.empty()) engine_->trace().stop_to_file(options_.profile);
     result_.num_preemptions = engine_->num_preemptions() - preemptions_before;
     result_.num_steps = engine_->stats().num_steps - before.num_steps;
     result_.prompt_seconds = engine_->stats().prefill_seconds - before.prefill_seconds;

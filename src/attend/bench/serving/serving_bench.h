@@ -19,6 +19,7 @@ struct ServingOptions {
   TraceOptions trace = {};
   std::filesystem::path trace_file = {};  // replaces the parts of the random trace that it contains
   int max_concurrency = 0;                // maximum number of unfinished requests; 0: no limit
+  std::filesystem::path profile = {};     // file for a trace of the steps (StepTrace); empty: none
   EngineProgress progress = {};
   std::function<void(int num_done, int num_requests)> served = {};
 };

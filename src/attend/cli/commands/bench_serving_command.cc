@@ -23,7 +23,7 @@ struct ServingFlags {
   std::string input_len = "512", output_len = "128";
   std::string trace_file;
   int max_concurrency = 0;
-  std::string json;
+  std::string json, profile;
 };
 
 void check_trace_flags(const CLI::App& app, const ServingFlags& flags) {
@@ -39,7 +39,8 @@ int run_serving(const CLI::App& app, const ServingFlags& flags) {
   bench::ServingOptions options{.engine = to_config(app, flags.engine, flags.model),
                                 .trace = flags.trace,
                                 .trace_file = flags.trace_file,
-                                .max_concurrency = flags.max_concurrency};
+                                .max_concurrency = flags.max_concurrency,
+                                .profile = flags.profile};
   options.trace.input = bench::LengthDistribution::parse("--input-len", flags.input_len);
   options.trace.output = bench::LengthDistribution::parse("--output-len", flags.output_len);
   options.trace.seed = flags.engine.random_seed;
@@ -92,6 +93,8 @@ void add_bench_serving(CLI::App& group, Command& selected) {
              "maximum number of unfinished requests; further requests are sent later", kPositive);
   set_group(*command, "Output");
   add_text(*command, "--json", flags->json, "write results and samples to this file");
+  add_text(*command, "--profile", flags->profile,
+           "write a trace of each step's time to this file, for chrome://tracing and Perfetto");
   command->add_flag("--offline", flags->offline,
                     "the engine always runs in this process, without a server: no effect");
   set_usual_flags(*command, {"--model-path", "--shape", "--num-prompts", "--request-rate", "--input-len",
@@ -99,6 +102,7 @@ void add_bench_serving(CLI::App& group, Command& selected) {
   command->callback([command, flags, &selected] {
     selected = [command, flags] {
       check_writable("--json", flags->json);
+      check_writable("--profile", flags->profile);
       return run_serving(*command, *flags);
     };
   });

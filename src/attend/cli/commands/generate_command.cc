@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -129,13 +128,6 @@ Clock::duration to_duration(double seconds) {
   return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
 }
 
-void write_profile(StepTrace& trace, const std::string& path) {
-  std::ofstream file(path);
-  file << trace.stop();
-  file.close();
-  require(file.good(), "--profile ", path, ": cannot be written");
-}
-
 // Scripts need the completions only, and users see which prompt a completion belongs to.
 OutputFormat choose_format(const CLI::App& app, const GenerateOptions& options,
                            const std::vector<Prompt>& prompts) {
@@ -198,7 +190,7 @@ int run(const CLI::App& app, const GenerateOptions& options) {
     if (stats.num_generated_tokens == 0 && std::exchange(shown, num_read) != shown)
       bars.show_prompts(num_read, num_prompt_tokens);
   }
-  if (!options.profile.empty()) write_profile(engine->trace(), options.profile);
+  if (!options.profile.empty()) engine->trace().stop_to_file(options.profile);
   print_end(*engine);
   if (report.num_answers() > 0 && !options.json) {
     const std::string answers =

@@ -74,7 +74,10 @@ View<const int32_t> StepRunner::wait(const ScheduledStep& step) {
     score_prompts(step);
   }
   const auto now = Clock::now();
-  device_seconds_ = std::chrono::duration<double>(now - std::max(flight.start, tokens_ready_time_)).count();
+  const auto begin = std::max(flight.start, tokens_ready_time_);
+  device_seconds_ = std::chrono::duration<double>(now - begin).count();
+  if (trace_ && trace_->recording() && executor_.on_gpu())
+    trace_->add("step on the GPU", begin, now, StepTrace::Row::kDevice);
   tokens_ready_time_ = now;
   return flight.tokens.span<int32_t>().first(flight.sampling_requests.size());
 }
