@@ -322,6 +322,12 @@ TEST(ChatTemplate, PassesCallsInTheFormTheTemplateExpects) {
   EXPECT_EQ(render(needs_null, R"("content": "A", )" + text), "A" + shown);
   EXPECT_EQ(render(needs_null, R"("content": " \n", )" + text), shown);
   EXPECT_EQ(render("{{ m.content is none }}" + encoded, R"("content": "", )" + text), "False" + shown);
+  // Clients omit null, and answers without calls are texts.
+  const std::string any = "{% if m.content is none or '.' not in m.content %}" + encoded + "{% endif %}";
+  for (const std::string content : {"", R"("content": "", )", R"("content": null, )"})
+    EXPECT_EQ(render(any, content + text), shown) << content;
+  for (const std::string answer : {R"("name": "x")", R"("content": null)", R"("content": "")"})
+    EXPECT_EQ(render("[{{ m.content }}]", answer), "[]") << answer;
 }
 
 TEST(ChatTemplate, KeepsWholeNumbersOfAnySize) {

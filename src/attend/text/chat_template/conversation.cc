@@ -71,17 +71,26 @@ void prepare_tool_call(const Value& call, CallForms forms) {
 }
 
 void prepare_empty_content(Dict& message, CallForms::Empty empty) {
-  if (empty == CallForms::Empty::kAny) return;
   Value* content = find_in(message, "content");
+  if (!content) {
+    message.items.emplace_back(Text("content"), Value::none());
+    content = find_in(message, "content");
+  }
+  if (empty == CallForms::Empty::kAny) return;
   const bool takes_blanks = empty == CallForms::Empty::kNull;
-  if (content && !content->is_none() &&
+  if (!content->is_none() &&
       !(content->text() && (takes_blanks ? is_blank(*content->text()) : content->text()->empty())))
     return;
-  const Value value = empty == CallForms::Empty::kNull ? Value::none() : Value(Text());
-  if (content)
-    *content = value;
-  else
-    message.items.emplace_back(Text("content"), value);
+  *content = empty == CallForms::Empty::kNull ? Value::none() : Value(Text());
+}
+
+// Templates print an absent or null content of an answer without calls as "None", or fail.
+void prepare_empty_answer(Dict& message) {
+  Value* content = find_in(message, "content");
+  if (!content)
+    message.items.emplace_back(Text("content"), Text());
+  else if (content->is_none())
+    *content = Text();
 }
 
 std::optional<Text> whole_text(const Value* content) {
@@ -179,6 +188,8 @@ void prepare_messages(const Value& messages, ContentForms forms, CallForms call_
     if (calls && calls->list() && !calls->list()->items.empty()) {
       for (const Value& call : calls->list()->items) prepare_tool_call(call, call_forms);
       prepare_empty_content(*message.dict(), call_forms.empty);
+    } else if (role && role->text() && role->text()->bytes() == "assistant") {
+      prepare_empty_answer(*message.dict());
     }
     if (Value* content = find_in(*message.dict(), "content")) prepare_content(*content, forms);
     if (forms.thinking)
