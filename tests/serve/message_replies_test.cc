@@ -279,7 +279,9 @@ TEST(CompleteJson, ClosesTextThatWasCutOff) {
   }
   EXPECT_EQ(complete_json(json), json);
   EXPECT_EQ(complete_json(R"({"a": 1, "b": "x)"), R"({"a": 1})");
-  EXPECT_EQ(complete_json(R"({"a": {"b": [1, 2)"), R"({"a": {"b": [1]}})");
+  EXPECT_EQ(complete_json(R"({"a": {"b": [1, 2)"), R"({"a": {"b": [1, 2]}})");
+  EXPECT_EQ(complete_json(R"({"a": 1, "b": -2.5e3)"), R"({"a": 1, "b": -2.5e3})");
+  EXPECT_EQ(complete_json(R"({"a": true, "b": -)"), R"({"a": true})");
   EXPECT_EQ(complete_json(R"({"a": 1, "b")"), R"({"a": 1})");
   EXPECT_EQ(complete_json(""), "{}");
 }

@@ -1,7 +1,13 @@
 #include "attend/serve/json/partial_json.h"
 
+#include <algorithm>
+
+#include "attend/serve/json/fields.h"
+
 namespace attend::serve {
 namespace {
+
+constexpr std::string_view kBetween = ": \n\t\r";  // characters between values that close none
 
 // Returns the position after the string that begins at `begin`, or npos if the text ends first.
 size_t string_end(std::string_view text, size_t begin) {
@@ -38,9 +44,13 @@ std::string complete_json(std::string_view text) {
       if (end == text.npos) break;
       i = end - 1;
       if (expects_key) continue;
-    } else {
+    } else if (kBetween.find(c) != kBetween.npos) {
       if (c == ':') expects_key = false;
-      continue;  // a number or word is complete when a delimiter follows
+      continue;
+    } else {
+      const size_t end = std::min(text.find_first_of(",:]} \n\t\r", i), text.size());
+      if (!Json::accept(text.substr(i, end - i))) break;
+      i = end - 1;
     }
     kept = text.substr(0, i + 1);
   }
