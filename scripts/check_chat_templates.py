@@ -191,12 +191,14 @@ def call_forms(template, parts, texts):
         return expected(template, variables, False).get("text")
 
     def forms(text_arguments):
-        with_text, with_null = (shown(content, (text_arguments, ..., False)) for content in ("", None))
+        with_text, with_null = (shown(content, (text_arguments, (..., False), False)) for content in ("", None))
         shows = [value in (text or "") for text in (with_text, with_null)]
         fails = [text is None for text in (with_text, with_null)]
         missing = [not show for show in shows] if any(shows) else fails
         content = {(True, False): None, (False, True): ""}.get(tuple(missing), ...)
-        return (with_text if shows[0] else with_null) if any(shows) else None, content
+        if all(shows) and with_text != with_null:
+            content = None if len(with_null.encode()) < len(with_text.encode()) else ""
+        return (with_text if shows[0] else with_null) if any(shows) else None, (content, missing == [True, False])
 
     text = json.dumps({key: value})
     (as_object, object_content), (as_text, text_content) = forms(False), forms(True)
@@ -211,7 +213,7 @@ def call_forms(template, parts, texts):
 
 def prepared(variables, parts, texts, thinking, reasoning_name, calls):
     variables = json.loads(json.dumps(variables))
-    text_arguments, empty_content, joins = calls
+    text_arguments, (empty_content, separates), joins = calls
     if joins:
         messages = []
         for message in variables["messages"]:
@@ -222,7 +224,7 @@ def prepared(variables, parts, texts, thinking, reasoning_name, calls):
             else:
                 messages.append(message)
         variables["messages"] = messages
-    if empty_content is None:
+    if separates:
         messages = []
         for message in variables["messages"]:
             if message.get("tool_calls") and (message["content"] or "").strip():
@@ -250,6 +252,18 @@ def prepared(variables, parts, texts, thinking, reasoning_name, calls):
             message["content"] = joined
         elif isinstance(content, str) and parts and not texts:
             message["content"] = [{"type": "text", "text": content}]
+    return variables
+
+
+def with_complete_tools(variables):
+    """Returns the variables with the optional fields of tools, which attend adds if a template fails without them."""
+    variables = json.loads(json.dumps(variables))
+    for tool in variables.get("tools") or []:
+        function = tool["function"]
+        function.setdefault("description", "")
+        properties = function.setdefault("parameters", {"type": "object"}).setdefault("properties", {})
+        for field in properties.values():
+            field.setdefault("description", "")
     return variables
 
 
@@ -286,6 +300,9 @@ def main():
             renderer.stdin.flush()
             ours = json.loads(renderer.stdout.readline())
             theirs = expected(template, prepared(variables, parts, texts, thinking, read_reasoning_name(source), calls), prompt)
+            if "text" in ours and "text" not in theirs:
+                variables = with_complete_tools(variables)
+                theirs = expected(template, prepared(variables, parts, texts, thinking, read_reasoning_name(source), calls), prompt)
             num_texts += "text" in theirs
             num_errors += "error" in theirs
             if not agree(ours, theirs, source):

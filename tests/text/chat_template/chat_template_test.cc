@@ -321,13 +321,41 @@ TEST(ChatTemplate, PassesCallsInTheFormTheTemplateExpects) {
   EXPECT_EQ(render("{{ m.content + '.' }}", R"("content": null, )" + text), ".");
   EXPECT_EQ(render(needs_null, R"("content": "A", )" + text), "A" + shown);
   EXPECT_EQ(render(needs_null, R"("content": " \n", )" + text), shown);
-  EXPECT_EQ(render("{{ m.content is none }}" + encoded, R"("content": "", )" + text), "False" + shown);
+  // The form of which the template prints less.
+  for (const std::string content : {"", R"("content": "", )", R"("content": null, )"}) {
+    EXPECT_EQ(render("[{{ m.content }}]" + encoded, content + text), "[]" + shown) << content;
+    EXPECT_EQ(render("{% if m.content is not none %}[{{ m.content }}]{% endif %}" + encoded, content + text),
+              shown)
+        << content;
+  }
+  EXPECT_EQ(render("{% if m.content is not none %}[{{ m.content }}]{% endif %}" + encoded,
+                   R"("content": "A", )" + text),
+            "[A]" + shown);
   // Clients omit null, and answers without calls are texts.
   const std::string any = "{% if m.content is none or '.' not in m.content %}" + encoded + "{% endif %}";
   for (const std::string content : {"", R"("content": "", )", R"("content": null, )"})
     EXPECT_EQ(render(any, content + text), shown) << content;
   for (const std::string answer : {R"("name": "x")", R"("content": null)", R"("content": "")"})
     EXPECT_EQ(render("[{{ m.content }}]", answer), "[]") << answer;
+}
+
+// Clients may omit optional fields of tools. Templates that do not fail get them as they are.
+TEST(ChatTemplate, CompletesToolsIfTheTemplateFailsOtherwise) {
+  const std::string tools = R"({"messages": [], "tools": [{"type": "function", "function": {"name": "f"}},
+      {"type": "function", "function": {"name": "g", "description": "d", "parameters": {"properties": {"a": {}}}}}]})";
+  const auto text = [&](const std::string& source) {
+    return text_of(read_template("{% for t in tools or [] %}" + source + "{% endfor %}"), tools);
+  };
+  EXPECT_EQ(text("{{ t.function.name + ':' + t.function.description + ';' }}"), "f:;g:d;");
+  EXPECT_EQ(
+      text("{% for k, v in t.function.parameters.properties.items() %}{{ k + v.description }}{% endfor %}"),
+      "a");
+  EXPECT_EQ(text("{{ t.function | tojson }}"),
+            R"({"name": "f"}{"name": "g", "description": "d", "parameters": {"properties": {"a": {}}}})");
+  const ChatTemplate fails =
+      read_template("{% for t in tools or [] %}\n{{ t.function.description + t.x }}{% endfor %}");
+  EXPECT_THAT(error_message(ErrorCode::kInvalidArgument, [&] { fails.render(tools); }),
+              HasSubstr("chat template, line 2: 'description' is undefined"));
 }
 
 TEST(ChatTemplate, KeepsWholeNumbersOfAnySize) {

@@ -11,6 +11,7 @@
 namespace attend {
 
 using chat_template::CallForms;
+using chat_template::complete_tools;
 using chat_template::ContentForms;
 using chat_template::TemplateError;
 using chat_template::Text;
@@ -162,11 +163,15 @@ struct ChatTemplate::Impl {
         // The template omits calls, and may fail for one of the contents.
         forms = {};
         if (with_text && !with_null) forms.empty = CallForms::Empty::kText;
-        if (!with_text && with_null) forms.empty = CallForms::Empty::kNull;
+        forms.separates_text = !with_text && with_null;
+        if (forms.separates_text) forms.empty = CallForms::Empty::kNull;
         return false;
       }
-      if (!shows_call(with_text)) forms.empty = CallForms::Empty::kNull;
-      if (!shows_call(with_null)) forms.empty = CallForms::Empty::kText;
+      forms.separates_text = !shows_call(with_text);
+      if (forms.separates_text || (shows_call(with_null) && with_null->size() < with_text->size()))
+        forms.empty = CallForms::Empty::kNull;
+      else if (*with_text != with_null.value_or(""))
+        forms.empty = CallForms::Empty::kText;
       const std::string& shown = shows_call(with_text) ? *with_text : *with_null;
       return text_arguments ? shown.find(json) != shown.npos
                             : shown.find("'" + std::string(kCallKey) + "'") == shown.npos;
@@ -256,7 +261,20 @@ std::vector<ChatTemplate::Part> ChatTemplate::render(std::string_view variables,
     const Value* tools = values.dict()->find(Text("tools"));
     const Impl::Named& named = impl_->choose(tools && is_true(*tools));
     chat_template::prepare_messages(*messages, named.forms, named.calls, named.reasoning_name);
-    const Text text = impl_->run(named, values, add_generation_prompt, now, line);
+    const auto run = [&](int& at) { return impl_->run(named, values, add_generation_prompt, now, at); };
+    Text text;
+    try {
+      text = run(line);
+    } catch (const TemplateError& error) {
+      if (error.raised || !tools || !complete_tools(*tools)) throw;
+      const TemplateError first = error;
+      try {
+        int other_line = 0;
+        text = run(other_line);
+      } catch (const TemplateError&) {
+        throw first;
+      }
+    }
     std::vector<Part> parts;
     for (size_t i = 0; i < text.size(); ++i) {
       const bool from_user = text.from(i) == Text::From::kUser;

@@ -173,11 +173,39 @@ void add_thinking_part(Dict& message) {
 
 }  // namespace
 
+bool complete_tools(const Value& tools) {
+  bool added = false;
+  // Returns the field of an object, or null for another value.
+  const auto complete = [&](const Value* object, const char* key, const Value& missing) -> Value* {
+    if (!object || !object->dict()) return nullptr;
+    Value* found = find_in(*object->dict(), key);
+    if (!found || found->is_none()) {
+      added = true;
+      if (found) return *found = missing, found;
+      object->dict()->items.emplace_back(Text(key), missing);
+      found = find_in(*object->dict(), key);
+    }
+    return found;
+  };
+  if (!tools.list()) return false;
+  for (const Value& tool : tools.list()->items) {
+    const Value* function = tool.dict() ? find_in(*tool.dict(), "function") : nullptr;
+    if (!function) function = &tool;
+    complete(function, "description", Text());
+    const Value empty = Value::dict({{Text("type"), Text("object")}, {Text("properties"), Value::dict({})}});
+    const Value* properties =
+        complete(complete(function, "parameters", empty), "properties", Value::dict({}));
+    if (!properties || !properties->dict()) continue;
+    for (const auto& [name, property] : properties->dict()->items) complete(&property, "description", Text());
+  }
+  return added;
+}
+
 void prepare_messages(const Value& messages, ContentForms forms, CallForms call_forms,
                       std::string_view reasoning_name) {
   if (!messages.list()) fail_template("messages: needs a list");
   if (call_forms.joins_user_text) join_user_texts(*messages.list());
-  if (call_forms.empty == CallForms::Empty::kNull) separate_calls(*messages.list());
+  if (call_forms.separates_text) separate_calls(*messages.list());
   for (const Value& message : messages.list()->items) {
     if (!message.dict()) fail_template("messages: needs objects");
     Value* role = find_in(*message.dict(), "role");

@@ -18,15 +18,20 @@ struct ContentForms {
 // Forms of an assistant's calls that a template supports.
 struct CallForms {
   bool text_arguments = false;  // arguments are JSON text, instead of an object
-  // Content of a message with calls but without a text. Some templates omit the calls, or fail, for the
-  // other. kNull: a message with a text and calls becomes two.
+  // Content of a message with calls but without a text, which clients send in both forms or omit. Some
+  // templates omit the calls, fail, or print more for the other.
   enum class Empty { kAny, kText, kNull };
   Empty empty = Empty::kAny;
+  bool separates_text = false;  // a message with a text and calls becomes two
   // Texts of the user directly after a tool's result belong to the result: the template rejects a message of
   // their own, which Anthropic's API allows.
   bool joins_user_text = false;
   bool single = false;  // the template rejects two calls in one message
 };
+
+// Adds the optional fields that tools lack: descriptions and parameters, empty. Returns true if there were
+// any.
+bool complete_tools(const Value& tools);
 
 // Names of an assistant's earlier reasoning in messages.
 inline constexpr std::string_view kReasoningNames[] = {"reasoning_content", "reasoning", "thinking"};
