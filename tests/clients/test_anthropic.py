@@ -1,6 +1,7 @@
 """Anthropic's own client, unchanged."""
 
 import json
+import re
 
 import anthropic
 import pytest
@@ -206,6 +207,23 @@ def test_thinking_is_limited_signed_and_echoed(thinker):
     # The template has no switch, so that the thinking is closed at once.
     (text,) = create(thinker, **fields | {"thinking": {"type": "disabled"}}).content
     assert text.type == "text" and text.text
+
+
+@pytest.mark.parametrize("parser, text", [
+    ("glm47", "<tool_call>add\n<arg_key>a</arg_key>\n<arg_value>12</arg_value>\n<arg_key>b</arg_key>\n<arg_value>34</arg_value>\n</tool_call>"),
+    ("qwen25", '<tool_call>\n{"name": "add", "arguments": {"a": 12, "c": [[1, -2.5], [true]], "b": "x y"}}\n</tool_call>')])
+def test_calls_that_are_cut_off_are_equal_in_streams(parser, text):
+    server = Server("--tool-call-parser", parser)
+    fields = {"tools": [ADD], "extra_body": {"regex": re.escape(text), "temperature": 0}}
+    inputs = []
+    for max_tokens in range(1, 200):
+        whole, streamed = create(connect(server), **fields, max_tokens=max_tokens), stream(connect(server), **fields, max_tokens=max_tokens)[0]
+        assert blocks(whole) == blocks(streamed) and whole.stop_reason == streamed.stop_reason
+        inputs += [block.input for block in whole.content if block.type == "tool_use"]
+        if whole.stop_reason == "tool_use":
+            break
+    assert {"a": 12} in inputs and set(inputs[-1]) >= {"a", "b"}
+    assert server.stop()[0] == 0
 
 
 def test_json_output(client):
