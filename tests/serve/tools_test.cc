@@ -169,6 +169,13 @@ std::string rendered_arguments(const GenerationJob& job, const std::string& vari
   return text;
 }
 
+// The same variables in each API.
+TEST(Tools, ResultsHaveTheNamesOfTheirTools) {
+  for (const GenerationJob& job : read_call("{}"))
+    EXPECT_EQ(nlohmann::json::parse(job.variables)["messages"].back(),
+              nlohmann::json::parse(R"({"role": "tool", "tool_call_id": "a", "content": "1", "name": "f"})"));
+}
+
 // Integers of any size, and the last of equal keys, at any depth.
 TEST(Tools, ArgumentsOfEarlierCallsReachThePromptUnchanged) {
   std::mt19937 random(3);

@@ -3,6 +3,7 @@
 #include <iterator>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 
 #include "attend/serve/protocols/answer_format.h"
@@ -115,6 +116,21 @@ void replace_refusals(Json& messages) {
   }
 }
 
+// Adds the names of tools to their results, as the other APIs do: some templates print them.
+void name_results(Json& messages) {
+  std::unordered_map<std::string, std::string> names;  // by the id of the call
+  for (Json& message : messages) {
+    const Fields fields(message);
+    if (const Json* calls = fields.find("tool_calls"))
+      for (const Json& call : *calls)
+        if (const auto id = Fields(call).string("id"))
+          names[*id] = call["function"]["name"].get<std::string>();
+    if (fields.string("role") != "tool" || fields.has("name")) continue;
+    const auto found = names.find(fields.string("tool_call_id").value_or(""));
+    if (found != names.end()) message["name"] = found->second;
+  }
+}
+
 // Returns the variables of the template.
 std::string template_variables(const Fields& fields, const ChatFormats& formats, GenerationJob& job) {
   Json variables = Json::object();
@@ -124,6 +140,7 @@ std::string template_variables(const Fields& fields, const ChatFormats& formats,
   }
   variables["messages"] = *fields.find("messages");
   replace_refusals(variables["messages"]);
+  name_results(variables["messages"]);
   job.images = take_images(variables["messages"]);
   for (const char* key : {"tools", "documents", "verbosity"})
     if (const Json* value = fields.find(key)) variables[key] = *value;
