@@ -10,6 +10,7 @@
 #include "attend/model/weights/load_weights.h"
 #include "attend/model/weights/quantized/quantized_tensor.h"
 #include "attend/model/weights/read_part.h"
+#include "attend/model/weights/staged_upload.h"
 #include "attend/tensor/arena.h"
 #include "attend/tensor/cuda.h"
 
@@ -204,15 +205,17 @@ LoadedWeights upload_weights(std::span<const WeightSlot> slots, const Quantizati
     fetch_part(slot, part, quantization, files, [](size_t) {});
     return read_part(slot, part, quantization, files);
   };
-  return load_into_memory(
+  StagedUpload upload(stream);
+  LoadedWeights weights = load_into_memory(
       slots, quantization, dtype, stream, "weights", progress,
       [&](size_t slot_idx, size_t part, const TensorView& to) {
         const Tensor elements = read(slot_idx, part).tensors.front();
         const Tensor host = converted(elements, slots[slot_idx].loaded_dtype(dtype));
-        cuda::copy(host.view().reshape({to.num_elements()}), to, stream);
-        cuda::synchronize(stream);  // the converted copy is freed next
+        upload.copy(host.view().reshape({to.num_elements()}), to);
       },
       read);
+  cuda::synchronize(stream);
+  return weights;
 }
 
 std::vector<kernels::RandomNormal> dummy_numbers(std::span<const WeightSlot> slots) {
