@@ -65,9 +65,11 @@ void GraphRunner::record(Stream& stream,
                 .num_bytes = num_bytes_});
   };
   const auto record_graph = [&](const GraphStep& step) {
+    // The run loads kernels, which a recording must not do. The GPU runs the step while the host records it.
     queue(step);
-    cuda::synchronize(stream);
-    return cuda::Graph(stream, [&] { queue(step); });
+    cuda::Graph graph(stream, [&] { queue(step); });
+    cuda::synchronize(stream);  // the next size writes to the arrays
+    return graph;
   };
   for (size_t i = sizes.size(); i-- > 0;) {
     report(sizes[i]);
