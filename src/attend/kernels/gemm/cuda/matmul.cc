@@ -25,7 +25,7 @@ constexpr uint32_t kMaxAlignment = 256;
 // algorithms are timed, since cuBLASLt's first recommendation is not always the fastest.
 constexpr int64_t kMaxTriedRows = 256, kTriedRowsStep = 8;
 constexpr int kMaxTried = 8;
-constexpr int kTrials = 5;
+constexpr int kTrials = 3;
 // Bytes written between timed runs, more than any L2 cache, so that weights are read from memory like in a
 // step.
 constexpr int64_t kFlushBytes = 128 << 20;
