@@ -42,6 +42,7 @@ suites=(
   "recurrent_test=*gpu*"
   "tensor_test=*gpu*:*Gpu*"
   "backends_conformance_test=*gpu*"
+  "kv_test=*gpu*"
   "engine_test=*gpu*:*Gpu*"
   "exec_test=*OnGpu*"
   "model_drafter_test=*Gpu"
@@ -73,8 +74,8 @@ sanitized=(
   # MLA and verify, in which CTAs share work tiles; experts in mxfp4, direct and tiled.
   "mi   kernels_cuda_test Each/CudaStep.*AHundredTimes/Latent*:Each/CudaStep.*AHundredTimes/Verify*:CudaMla.HasTheSameBits*"
   "mi   moe_test          *MxFp4MatchesFloat64*"
-  # Store, merge, arrays of a batch, rows for other interfaces.
-  "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CudaRopeRows.*"
+  # Store, merge, arrays of a batch, pages of host memory, rows for other interfaces.
+  "mrsi kernels_cuda_test CudaMerge.*:CudaStore.*:CudaMetadata.*:CudaBatchArrays.*:Each/CopyPages.*gpu:Each/CudaRopeRows.*"
   # Sampling. racecheck needs more than a minute for clusters of four and eight; clusters of two run the same code.
   "mrsi kernels_cuda_test Each/CudaSamplingOfRows.*/2:Each/CudaSamplingOfRows.*/3:CudaSampling.SplitsABin*:CudaSampling.MarksARow*"
   "msi  kernels_cuda_test Each/CudaSamplingOfRows.*/0:Each/CudaSamplingOfRows.*/1:CudaSampling.SamplesTheTokenOfTheCpuFromATiny*"

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,7 @@
 #include <vector>
 
 #include "attend/engine/engine.h"
+#include "attend/kv/tier/copy_queue.h"
 #include "tests/support/error_message.h"
 #include "tests/support/test_files.h"
 
@@ -50,6 +52,7 @@ EngineConfig plain_config(const TierCase& c) {
   config.deterministic_inference = true;
   config.disable_radix_cache = true;
   config.tp_size = c.tp_size;
+  config.max_total_tokens = 2048;
   return config;
 }
 
@@ -148,7 +151,7 @@ const TierCase kCases[] = {
      .page_size = 64,
      .pool_tokens = 512,
      .host_ratio = 0.5},
-    {.name = "small_host", .model = "qwen3-5-text-tied", .host_ratio = 0.2},
+    {.name = "small_host", .model = "qwen3-5-text-tied", .host_ratio = 0.4},
     {.name = "drafts", .model = "qwen3-some-layers-slide", .num_draft_tokens = 6},
     {.name = "ranks", .model = "llama-gqa4-hd32", .tp_size = 2},
 };
@@ -205,8 +208,39 @@ TEST_P(HierarchicalCache, ADiskTierReturnsPagesAfterARestart) {
   }
 }
 
+TEST(HierarchicalCacheAtExit, PagesOfThePoolAreWrittenBack) {
+  TierCase c = kFull;
+  c.write_policy = HostWritePolicy::kWriteBack;
+  c.host_ratio = 0.3;  // less than the prompt
+  const TempDir directory;
+  Engine plain(plain_config(c));
+  std::mt19937 generator(1);
+  const Tokens prompt = random_tokens(generator, 130);
+  const Tokens expected = ask(plain, prompt).tokens;
+  {
+    Engine engine(tier_config(c, directory.path()));
+    EXPECT_EQ(ask(engine, prompt).tokens, expected);
+    EXPECT_EQ(engine.cache_tiers().num_demoted_pages, 0);
+  }
+  c.host_ratio = 4.0;
+  Engine engine(tier_config(c, directory.path()));
+  const TierAnswer again = ask(engine, prompt);
+  EXPECT_EQ(again.tokens, expected);
+  EXPECT_EQ(again.num_disk, 128);
+}
+
+// Delays the copies of all engines.
+class DelayedCopies {
+ public:
+  explicit DelayedCopies(std::chrono::microseconds longest) { CopyQueue::set_max_delay(longest); }
+  ~DelayedCopies() { CopyQueue::set_max_delay({}); }
+  DelayedCopies(const DelayedCopies&) = delete;
+  DelayedCopies& operator=(const DelayedCopies&) = delete;
+};
+
 // Requests over prompts with common prefixes, several times as long as pool and host tier together. Some are
-// aborted, and the cache is flushed at times. After every step, the pages of each tier have one owner.
+// aborted, and the cache is flushed at times. Copies end late. After every step, the pages of each
+// tier have one owner.
 TEST_P(HierarchicalCache, GivesTheSameBitsInAStormOverThreeTiers) {
   const TierCase& c = GetParam();
   const char* const given = std::getenv("ATTEND_TIER_REQUESTS");
@@ -228,6 +262,7 @@ TEST_P(HierarchicalCache, GivesTheSameBitsInAStormOverThreeTiers) {
   EngineConfig config = tier_config(c, directory_.path());
   config.schedule.conservativeness = 0.0;
   config.hierarchical_cache.storage_size_gb = 0.002;
+  const DelayedCopies delayed(std::chrono::milliseconds(2));
   Engine engine(config);
   std::map<RequestId, size_t> running;
   std::map<RequestId, TierAnswer> answers;

@@ -201,8 +201,8 @@ Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
   memory_ = std::make_unique<RequestMemory>(info_.limits.max_kv_tokens, *rows_, *slots_, info_.prefix_cache,
                                             std::move(groups), has_head);
   if (config.hierarchical_cache.enabled)
-    memory_->use_tiers(
-        make_tiers(config, info_, memory_->page_data(), executors_->page_bytes(), checkpoint.get()));
+    memory_->use_tiers(make_tiers(config, info_, memory_->page_data(), executors_->page_bytes(),
+                                  executors_->target().stream(), checkpoint.get()));
   drafter_ = make_drafter(info_.speculation, model_spec_.vocab_size, draft, draft_group);
   if (info_.speculation.adaptive)
     adaptive_ = std::make_unique<AdaptiveSteps>(info_.speculation.adaptive_rows, info_.speculation.num_steps);
@@ -491,12 +491,15 @@ bool Engine::begin_step(Clock::time_point start, const OutputSink& sink) {
   if (step.requests.empty()) {
     // Returns early, so that requests can be submitted and aborted meanwhile.
     if (scheduler_->waits_for_image()) return true;
+    memory_->start_copies();
     if (scheduler_->wait(std::chrono::milliseconds(5))) return true;
+    if (memory_->wait_for_copies(std::chrono::milliseconds(5))) return true;
     ensure(scheduler_->idle(), "scheduler: requests are waiting, but none can be admitted");
     return false;
   }
   step_start_ = start;
   try {
+    memory_->start_copies();
     runner_->launch(step);
     in_flight_ = &step;
   } catch (const std::exception& error) {
@@ -530,6 +533,7 @@ void Engine::end_step(ScheduledStep& step, const OutputSink& sink) {
   std::string failure;  // of the next step's launch
   if (next != nullptr) {
     try {
+      memory_->start_copies();
       runner_->launch(*next);
     } catch (const std::exception& error) {
       failure = error.what();

@@ -100,8 +100,8 @@ void check_hierarchical_cache(const EngineConfig& config, const ModelSpec& model
           "hicache_storage_dir: requires a model directory with weights: stored pages are of one model");
   if (config.on_gpu())
     fail(ErrorCode::kUnsupported,
-         "enable_hierarchical_cache: on CPUs only: copies between a GPU and page-locked "
-         "host memory are not implemented");
+         "enable_hierarchical_cache: on CPUs only: copies between a GPU and page-locked host memory are not "
+         "complete");
   if (info.speculation.algorithm && has_draft_head(*info.speculation.algorithm))
     fail(ErrorCode::kUnsupported,
          "enable_hierarchical_cache: not with a draft head, whose K/V the tiers do not keep");
@@ -111,13 +111,14 @@ void check_hierarchical_cache(const EngineConfig& config, const ModelSpec& model
 }
 
 std::unique_ptr<CacheTiers> make_tiers(const EngineConfig& config, EngineInfo& info,
-                                       std::vector<PageData*> groups, CacheBytes bytes,
-                                       const Checkpoint* checkpoint) {
+                                       std::vector<PageData*> groups, const CacheBytes& bytes,
+                                       const Stream& model, const Checkpoint* checkpoint) {
   const HierarchicalCacheOptions& options = config.hierarchical_cache;
   CacheTiers::Config tiers{.write_policy = options.write_policy,
                            .host = host_config(options, info, bytes),
                            .page_size = info.page_size,
                            .store = nullptr};
+  tiers.host.device = model.device;
   info.num_host_cache_tokens = int64_t{tiers.host.num_cells[0]} * info.page_size;
   if (!options.storage_dir.empty()) {
     tiers.identity = cache_identity(config, info, *checkpoint);
@@ -128,7 +129,7 @@ std::unique_ptr<CacheTiers> make_tiers(const EngineConfig& config, EngineInfo& i
                           .page_size = info.page_size,
                           .data_bytes = tiers.host.cell_bytes});
   }
-  return std::make_unique<CacheTiers>(std::move(tiers), std::move(groups), std::move(bytes));
+  return std::make_unique<CacheTiers>(std::move(tiers), std::move(groups), bytes, model);
 }
 
 }  // namespace attend

@@ -111,8 +111,9 @@ struct Request {
   std::shared_ptr<TokenMask> mask;                    // null: all tokens are allowed
   bool waits_for_mask =
       false;  // the mask was not ready when the step was scheduled, so the step omits the request
-  Logprobs prompt_logprobs;  // if requested: of the prompt tokens [1, logprobs.size()]
-  std::string failure;       // reason why no token can be sampled; empty: no failure
+  bool waits_for_copy = false;  // steps omit the request until its cached pages are copied to the pool
+  Logprobs prompt_logprobs;     // if requested: of the prompt tokens [1, logprobs.size()]
+  std::string failure;          // reason why no token can be sampled; empty: no failure
   ErrorCode failure_code = ErrorCode::kInternal;
   FinishReason finish_reason = FinishReason::kNone;
   int num_preemptions = 0;
@@ -150,6 +151,7 @@ struct Request {
   int num_to_compute() const { return num_tokens() - num_computed; }
   // Returns false while the mask of the next token is being computed.
   bool mask_ready() const { return !mask || mask->ready(); }
+  bool is_paused() const { return waits_for_mask || waits_for_copy; }
   bool decoding() const { return num_computed >= num_prompt && num_to_compute() == 1 + num_pending; }
   kernels::SamplingRule sampling_rule() const;
 };

@@ -41,7 +41,7 @@ class Executors {
   std::vector<const AdapterLayers*> adapter_layers() const;
   // Throws the errors of Model::check_weights for the first executor with modified files. Call after load().
   void check_weights() const;
-  // Addresses of the data of cached pages in the storage of the target's ranks. CPUs only.
+  // Addresses of the data of cached pages in the storage of the target's ranks.
   CacheBytes page_bytes() const;
   // Checks the K/V of a computed prompt in the target's pool (SaturationMonitor). A draft model may not have
   // computed them yet.

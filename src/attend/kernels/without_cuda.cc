@@ -51,6 +51,9 @@ void append_keys(const BatchSource&, const BatchArrays&, const StoreKvArgs&, Str
 void gather_latent(const GatherLatentArgs&, Stream&) { reject("gather_latent"); }
 void cu_seqlens_to_lengths(View<const int32_t>, View<int32_t>, Stream&) { reject("cu_seqlens_to_lengths"); }
 void copy_to_heads(const TensorView&, const TensorView&, Stream&) { reject("copy_to_heads"); }
+void copy_pages(const PageTiles&, View<const PageCopy>, CopyDirection, Stream&, CopyMethod) {
+  reject("copy_pages");
+}
 void compact_slots(const CompactSlotsArgs&, Stream&) { reject("compact_slots"); }
 void dequantize_rows(const DequantizeRowsArgs&, Stream&) { reject("dequantize_rows"); }
 void store_kv(const StoreKvArgs&, Stream&) { reject("store_kv"); }

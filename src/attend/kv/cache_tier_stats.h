@@ -20,7 +20,7 @@ HostWritePolicy parse_host_write_policy(std::string_view name);
 struct CacheTierStats {
   int64_t num_host_pages = 0;         // total; 0: no host tier
   int64_t num_host_cached_pages = 0;  // may be evicted
-  int64_t num_host_pinned_pages = 0;  // being written to the disk
+  int64_t num_host_pinned_pages = 0;  // being copied or written to the disk
   int64_t num_host_free_pages = 0;
   int64_t num_demoted_pages = 0;   // copied from the pool to the host
   int64_t num_host_hit_pages = 0;  // copied from the host to the pool

@@ -180,6 +180,18 @@ Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device de
   return made(shape, dtype, Device{}, data, free_pinned);
 }
 
+std::shared_ptr<void> lock_pages(void* data, size_t num_bytes, Device device) {
+  const DeviceScope scope(device);
+  const cudaError_t status =
+      cudaHostRegister(data, num_bytes, cudaHostRegisterPortable | cudaHostRegisterMapped);
+  if (status != cudaSuccess) {
+    cudaGetLastError();
+    fail(ErrorCode::kOutOfMemory, "page-locked host memory: ", num_bytes,
+         " bytes cannot be locked: ", cudaGetErrorString(status));
+  }
+  return {data, [](void* locked) { cudaHostUnregister(locked); }};
+}
+
 void copy(const TensorView& from, const TensorView& to, Stream& stream) {
   require(from.is_contiguous() && to.is_contiguous() && from.dtype == to.dtype &&
               from.num_elements() == to.num_elements(),
@@ -238,6 +250,12 @@ void Event::record(Stream& stream) {
   check(cudaEventRecord(static_cast<cudaEvent_t>(handle_), to_cuda_stream(stream)), "event record");
 }
 void Event::synchronize() const { check(cudaEventSynchronize(static_cast<cudaEvent_t>(handle_)), "event"); }
+bool Event::has_completed() const {
+  const cudaError_t status = cudaEventQuery(static_cast<cudaEvent_t>(handle_));
+  if (status == cudaErrorNotReady) return false;
+  check(status, "event");
+  return true;
+}
 void Event::hold(Stream& stream) const {
   check(cudaStreamWaitEvent(to_cuda_stream(stream), static_cast<cudaEvent_t>(handle_), 0),
         "wait for an event");

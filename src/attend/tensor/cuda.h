@@ -69,6 +69,10 @@ Tensor zeros(std::initializer_list<int64_t> shape, DType dtype, Device device);
 // it.
 Tensor empty_pinned(std::initializer_list<int64_t> shape, DType dtype, Device device);
 
+// Page-locks memory of the host until the last copy of the result is destroyed: kernels and asynchronous
+// copies of all GPUs can then access it. Throws Error(kOutOfMemory) with the number of bytes.
+std::shared_ptr<void> lock_pages(void* data, size_t num_bytes, Device device);
+
 // Copies bytes between host and device or within a device, in stream order. Both views are contiguous and
 // have the same dtype and size. Pageable host memory makes the call synchronous.
 void copy(const TensorView& from, const TensorView& to, Stream& stream);
@@ -102,6 +106,8 @@ class Event {
 
   void record(Stream& stream);
   void synchronize() const;
+  // Returns whether all work before the last record() has completed; true if there was none.
+  bool has_completed() const;
   // Later work of `stream`, which may be of another device, starts after the recorded event.
   void hold(Stream& stream) const;
   // Returns the milliseconds from `start` to this event; both must have completed.

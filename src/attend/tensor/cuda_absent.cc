@@ -25,6 +25,7 @@ Tensor zeros(std::initializer_list<int64_t>, DType, Device device) { throw_witho
 Tensor empty_pinned(std::initializer_list<int64_t>, DType, Device device) {
   throw_without_cuda("device ", device);
 }
+std::shared_ptr<void> lock_pages(void*, size_t, Device device) { throw_without_cuda("device ", device); }
 void copy(const TensorView&, const TensorView&, Stream& stream) {
   throw_without_cuda("device ", stream.device);
 }
@@ -42,6 +43,7 @@ Event::Event(Event&&) noexcept = default;
 Event& Event::operator=(Event&&) noexcept = default;
 void Event::record(Stream& stream) { throw_without_cuda("device ", stream.device); }
 void Event::synchronize() const { throw_without_cuda("event"); }
+bool Event::has_completed() const { throw_without_cuda("event"); }
 void Event::hold(Stream& stream) const { throw_without_cuda("device ", stream.device); }
 float Event::milliseconds_since(const Event&) const { throw_without_cuda("time between events"); }
 

@@ -1,11 +1,13 @@
 #include "attend/engine/schedule/request_memory.h"
 
 #include <algorithm>
+#include <exception>
 #include <numeric>
 #include <ranges>
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/base/log.h"
 #include "attend/base/math.h"
 
 namespace attend {
@@ -19,7 +21,22 @@ RequestMemory::RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAl
   for (const auto& group : groups_) chunk_grid_ = std::lcm(chunk_grid_, group->grid());
   locks_.resize(static_cast<size_t>(rows.num_rows()));
   num_named_pages_.resize(locks_.size());
+  loads_.resize(locks_.size());
   page_scratch_.reserve(static_cast<size_t>(rows.max_context_len() / slots.page_size()) + 1);
+}
+
+RequestMemory::~RequestMemory() {
+  if (!tiers_ || !tiers_->stores_at_exit()) return;
+  try {
+    // Parts, so that cells of the host tier become free again.
+    const int num_pages = std::max(1, static_cast<int>(tiers_->stats().num_host_pages / 2));
+    while (num_evictable_pages() > 0) {
+      evict(std::min(num_pages, num_evictable_pages()));
+      tiers_->complete();
+    }
+  } catch (const std::exception& error) {
+    try_log_warning("storing cached pages at exit: ", error.what());
+  }
 }
 
 void RequestMemory::use_tiers(std::unique_ptr<CacheTiers> tiers) {
@@ -139,6 +156,25 @@ bool RequestMemory::admit(Request& request, CachedPrefix prefix) {
   return true;
 }
 
+bool RequestMemory::is_loaded(const Request& request) const {
+  const int64_t loads = loads_[static_cast<size_t>(request.row.value)];
+  return loads == 0 || tiers_->num_loaded() >= loads;
+}
+
+void RequestMemory::wait_for_loads(const Request& request, View<const PageId> pages) {
+  if (!tiers_) return;
+  int64_t& loads = loads_[static_cast<size_t>(request.row.value)];
+  loads = std::max(loads, tiers_->loading(pages));
+}
+
+void RequestMemory::start_copies() {
+  if (tiers_) tiers_->start_copies();
+}
+
+bool RequestMemory::wait_for_copies(std::chrono::microseconds timeout) const {
+  return tiers_ && tiers_->wait_for_copies(timeout);
+}
+
 void RequestMemory::match_more(Request& request) {
   const int first_page = request.num_computed / page_size();
   if (!std::ranges::all_of(groups_, [](const auto& group) { return group->can_skip(); })) return;
@@ -171,7 +207,9 @@ std::optional<int> RequestMemory::miss_position(const PrefixLock& lock, const Re
 
 void RequestMemory::begin_after(Request& request, int first_page, View<const PageId> pages, int num_found) {
   for (const auto& group : groups_) group->begin(request.row, first_page, pages, num_found);
+  if (first_page == 0) loads_[static_cast<size_t>(request.row.value)] = 0;
   if (pages.empty()) return;
+  wait_for_loads(request, pages);
   // Restored pages may follow pending ones.
   if (!pending_shared_pages_.empty() &&
       std::ranges::any_of(pages, [&](PageId page) { return pending_shared_pages_.contains(page); }))
@@ -256,6 +294,7 @@ void RequestMemory::checkpoint(Request& request) {
     // The row refers to the cached pages before the duplicates are freed.
     for (const auto& group : groups_)
       group->replace(request.row, first_page, freed_pages_, own.pages.first(freed_pages_.size()));
+    if (!freed_pages_.empty()) wait_for_loads(request, own.pages.first(freed_pages_.size()));
     free_pages(freed_pages_);
   }
   // Also saves snapshots for pages from share_before_compute(): they are computed now.

@@ -49,6 +49,8 @@ class RequestMemory {
   RequestMemory(int64_t max_kv_tokens, ReqToTokenPool& rows, SlotAllocator& slots,
                 std::optional<EvictionPolicy> caching, std::vector<std::unique_ptr<CacheGroup>> groups,
                 bool has_next_token_keys = false);
+  // With CacheTiers::stores_at_exit(), evicts all unlocked pages to the tiers below the pool.
+  ~RequestMemory();
 
   // Adds tiers below the pool. Requires a prefix cache. Call before the first request.
   void use_tiers(std::unique_ptr<CacheTiers> tiers);
@@ -61,9 +63,16 @@ class RequestMemory {
   // Waits until the tiers below the pool have searched the request's prefix, for `timeout` at most. Returns
   // false if they do not search it.
   bool wait_for_prefix(const Request& request, std::chrono::microseconds timeout) const;
-  // Allocates a row that starts with the prefix, after restoring pages of tiers below the pool. Returns false
-  // and changes nothing if no row is free.
+  // Allocates a row that starts with the prefix. Queues copies of its pages in tiers below the pool: the
+  // request can run when is_loaded() returns true. Returns false and changes nothing if no row is free.
   [[nodiscard]] bool admit(Request& request, CachedPrefix prefix);
+  // Returns whether all cached pages of the request's row are copied to the pool.
+  bool is_loaded(const Request& request) const;
+  // Starts queued copies from and to tiers below the pool. Call it before each step is launched, after all
+  // calls that allocate its slots.
+  void start_copies();
+  // Waits until such copies end, for `timeout` at most. Returns false if there was none.
+  bool wait_for_copies(std::chrono::microseconds timeout) const;
   // Extends the row, between two chunks, by cached pages that other requests have computed since the last
   // match.
   void match_more(Request& request);
@@ -146,6 +155,8 @@ class RequestMemory {
   // Continues the row after `pages`, the first of which is page `first_page` of the row; `num_found` pages
   // are cached.
   void begin_after(Request& request, int first_page, View<const PageId> pages, int num_found);
+  // Cached pages of the request's row may be in the process of being copied to the pool: see is_loaded().
+  void wait_for_loads(const Request& request, View<const PageId> pages);
   // Frees pages that neither a request nor the cache owns.
   void free_pages(View<const PageId> pages);
   // Evicts at most `num_pages` cached pages without a lock; returns the number of evicted pages. `demotes`:
@@ -176,6 +187,7 @@ class RequestMemory {
   int chunk_grid_ = 1;
   std::vector<PrefixLock> locks_;     // by row
   std::vector<int> num_named_pages_;  // by row: first pages that the tiers know, or should not
+  std::vector<int64_t> loads_;        // by row: CacheTiers::loading() of its cached pages
   int num_private_pages_ = 0;         // of all requests, without the cache's
   int64_t num_held_tokens_ = 0;
   int64_t num_cached_tokens_ = 0;

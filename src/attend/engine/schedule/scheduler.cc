@@ -98,12 +98,13 @@ void Scheduler::schedule_step() {
   memory_.begin_step();
   if (running_.empty()) ratio_.reset();
   wait_for_masks();
+  wait_for_copies();
   recompute_longer_requests();
   schedule_decodes();
   schedule_prompts();
   admit_waiting();
   if (step_->requests.empty() &&
-      std::ranges::none_of(running_, [](const auto& request) { return request->waits_for_mask; }) &&
+      std::ranges::none_of(running_, [](const auto& request) { return request->is_paused(); }) &&
       !waits_for_image())
     preempt_for_prompt();
   reserve_draft_slots();
@@ -133,7 +134,17 @@ void Scheduler::wait_for_masks() {
   }
 }
 
+// A request also waits if its computed pages were replaced by cached ones.
+void Scheduler::wait_for_copies() {
+  for (const auto& request : running_) request->waits_for_copy = !memory_.is_loaded(*request);
+}
+
 bool Scheduler::wait(std::chrono::microseconds timeout) const {
+  const auto waits_for_copy = [](const auto& request) { return request->waits_for_copy; };
+  if (std::ranges::any_of(running_, waits_for_copy)) {
+    memory_.wait_for_copies(timeout);
+    return true;
+  }
   const auto is_late = [](const auto& request) { return request->waits_for_mask; };
   if (const auto found = std::ranges::find_if(running_, is_late); found != running_.end()) {
     (*found)->mask->wait_for(timeout);
@@ -151,7 +162,14 @@ bool Scheduler::waits_for_image() const {
 }
 
 bool Scheduler::can_overlap(const ScheduledStep& before) const {
-  return inconsistency_.empty() && before.mode == ForwardMode::kDecode && before.num_live() == num_running();
+  if (!inconsistency_.empty() || before.mode != ForwardMode::kDecode) return false;
+  int num_copying = 0;
+  for (const auto& request : running_) {
+    if (!request->waits_for_copy) continue;
+    if (memory_.is_loaded(*request)) return false;
+    ++num_copying;
+  }
+  return before.num_live() + num_copying == num_running();
 }
 
 ScheduledStep* Scheduler::schedule_overlapped(int64_t longest) {
@@ -241,7 +259,7 @@ void Scheduler::schedule_decodes() {
   const int64_t num_before = num_preemptions_;
   for (size_t i = 0; i < running_.size();) {
     Request& request = *running_[i];
-    if (!request.decoding() || request.waits_for_mask || memory_.grow(request, request.num_tokens())) {
+    if (!request.decoding() || request.is_paused() || memory_.grow(request, request.num_tokens())) {
       ++i;
       continue;
     }
@@ -251,7 +269,7 @@ void Scheduler::schedule_decodes() {
   }
   int num_decodes = 0, num_known = 0;
   for (const auto& request : running_) {
-    if (!request->decoding() || request->waits_for_mask) continue;
+    if (!request->decoding() || request->is_paused()) continue;
     ++num_decodes;
     num_known += request->num_to_compute();
   }
@@ -260,7 +278,7 @@ void Scheduler::schedule_decodes() {
   step_->num_decodes = num_decodes;
   step_->trees = drafts_.tree_slots > 0 && !may_have_prompts(num_decodes);
   for (const auto& request : running_) {
-    if (!request->decoding() || request->waits_for_mask) continue;
+    if (!request->decoding() || request->is_paused()) continue;
     request->draft.clear();
     const int depth = max_draft(*request, longest);
     const bool has_tree = step_->trees && depth > 0 && drafts_.tree_slots <= room &&
@@ -284,7 +302,7 @@ void Scheduler::schedule_decodes() {
 
 void Scheduler::schedule_prompts() {
   for (const auto& request : running_) {
-    if (request->decoding() || request->waits_for_mask) continue;
+    if (request->decoding() || request->is_paused()) continue;
     // Other requests may have computed the same tokens in the meantime.
     memory_.match_more(*request);
     schedule_chunk(*request);
@@ -297,6 +315,7 @@ std::span<const ImageRun> Scheduler::whole_items(const Request& request) {
 }
 
 bool Scheduler::schedule_chunk(Request& request) {
+  if (request.waits_for_copy) return false;
   const auto found = std::ranges::find(step_->requests, &request, &ScheduledRequest::request);
   const int num_before = found == step_->requests.end() ? 0 : found->num_new;
   const int end = chunk_end({.begin = request.num_computed,
@@ -354,8 +373,9 @@ void Scheduler::admit_waiting() {
     if (request.waits_for_mask) return;
     if (!admit(request, slots, keys)) return;
     running_.push_back(waiting_.remove(request.id));
+    request.waits_for_copy = !memory_.is_loaded(request);
     // A request that waits for an image is admitted, since images of running requests are encoded.
-    if (schedule_chunk(request) || request.waits_for_image()) continue;
+    if (schedule_chunk(request) || request.waits_for_image() || request.waits_for_copy) continue;
     // No token of the request fits into this step: the next step admits it.
     memory_.release(request);
     waiting_.push(std::move(running_.back()));

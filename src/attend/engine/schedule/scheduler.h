@@ -106,8 +106,8 @@ class Scheduler {
   // Removes and returns a waiting or running request; null if there is none with this id.
   std::unique_ptr<Request> abort(RequestId id);
 
-  // After a step without requests: waits, for `timeout` at most, for a mask, or for pages from the disk,
-  // without which nothing can be scheduled. Returns false if there is nothing to wait for.
+  // After a step without requests: waits, for `timeout` at most, for a mask, or for pages from the disk or
+  // the host tier, without which nothing can be scheduled. Returns false if there is nothing to wait for.
   bool wait(std::chrono::microseconds timeout) const;
 
   // Returns true if a running request waits for an image.
@@ -131,6 +131,7 @@ class Scheduler {
   void schedule_step();
   bool can_overlap(const ScheduledStep& before) const;
   void wait_for_masks();
+  void wait_for_copies();
   void schedule_decodes();
   // Returns the maximum number of drafted tokens of the step, over all requests. `num_known`: tokens of the
   // decoding requests.

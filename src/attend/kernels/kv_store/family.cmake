@@ -6,6 +6,7 @@ attend_kernels(kv_store
     store.h
   SOURCES
     batch_arrays.cc
+    copy_pages.cc
     latent_rows.cc
     reference.cc
     reference_rows.cc
@@ -16,6 +17,7 @@ attend_kernels(kv_store
     cpu/store.cc
   CUDA
     cuda/batch_arrays.cu
+    cuda/copy_pages.cu
     cuda/latent_rows.cu
     cuda/selected_rows.cu
     cuda/store.cc

@@ -53,7 +53,7 @@ class CacheStorage {
   // Columns that the cache groups add to step arrays.
   std::span<StepColumn* const> columns() const { return columns_; }
 
-  // Addresses of the data of cached pages. CPUs only.
+  // Addresses of the data of cached pages.
   CacheBytes page_bytes() const;
 
   // Queues copies of the host's changes since the last step, except the slots of the step's new tokens. Call

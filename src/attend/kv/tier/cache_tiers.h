@@ -4,6 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -19,6 +20,7 @@
 #include "attend/kv/tier/page_data.h"
 #include "attend/kv/tier/page_hash.h"
 #include "attend/kv/tier/page_store.h"
+#include "attend/kv/tier/page_transfers.h"
 
 namespace attend {
 
@@ -46,6 +48,7 @@ class HostPins {
     pages_.push_back(page);
     host_->pin(page);
   }
+  View<const PageHash> pages() const { return pages_; }
 
  private:
   HostTier* host_ = nullptr;
@@ -58,7 +61,7 @@ struct LowerPrefix {
   struct Part {
     int page = 0;
     PageDataKind kind = PageDataKind::kTokens;
-    const std::byte* data = nullptr;
+    std::byte* data = nullptr;  // in the host tier
     bool from_disk = false;
   };
 
@@ -70,7 +73,6 @@ struct LowerPrefix {
   bool loading = false;
   std::vector<Part> parts;
   HostPins pins;
-  std::shared_ptr<const DiskSearch> search;  // owns the data of parts from the disk
 };
 
 // Search state of a waiting request.
@@ -88,7 +90,9 @@ struct TierSearch {
 // host tier has dropped since; with kWriteBack, when they are evicted. Pages of the host tier are written to
 // the disk, if there is one, as soon as they are in the host tier.
 //
-// A page is copied only if RequestMemory has called add() for it, which means that it is computed.
+// A page is copied only if RequestMemory has called add() for it, which means that it is computed. Copies run
+// while the model computes (PageTransfers): a request begins when the copies to its pages have ended
+// (num_loaded()).
 //
 // Belongs to the engine's owner thread.
 class CacheTiers {
@@ -101,8 +105,9 @@ class CacheTiers {
     PageHash identity = {};            // as in FileStore::Config
   };
   // `groups`: data of all groups that have some; the first one has the tokens. `bytes`: their storage. Both
-  // must outlive this object. Throws Error(kOutOfMemory) if the host tier does not fit into memory.
-  CacheTiers(Config config, std::vector<PageData*> groups, CacheBytes bytes);
+  // must outlive this object. `model`: stream of the model. Throws Error(kOutOfMemory) if the host tier does
+  // not fit into memory.
+  CacheTiers(Config config, std::vector<PageData*> groups, const CacheBytes& bytes, Stream model);
   ~CacheTiers();
 
   PageHash root(std::string_view salt) const { return hash_root(identity_, salt); }
@@ -113,9 +118,14 @@ class CacheTiers {
                    TierSearch& search);
   // Waits until the disk has been searched, for `timeout` at most.
   void wait(const TierSearch& search, std::chrono::microseconds timeout);
-  // Copies the parts to the pool. pages[i]: page number i of the prefix, which the prefix cache owns, up to
-  // prefix.num_pages. Stops a kind of data when the pool has no storage left for it.
-  void restore(const LowerPrefix& prefix, View<const PageHash> hashes, View<const PageId> pages);
+  // Queues copies of the parts to the pool, which keep the prefix's pins. pages[i]: page number i of the
+  // prefix, which the prefix cache owns, up to prefix.num_pages. Stops a kind of data when the pool has no
+  // storage left for it.
+  void restore(LowerPrefix& prefix, View<const PageHash> hashes, View<const PageId> pages);
+  // Returns the value of num_loaded() from which on the data of these pages can be read.
+  int64_t loading(View<const PageId> pages) const;
+  // Number of batches of copies to the pool that have ended.
+  int64_t num_loaded();
 
   // The prefix cache owns these computed pages, which are numbers `first` to first + pages.size() - 1 of a
   // request with these hashes.
@@ -123,8 +133,19 @@ class CacheTiers {
   // Call before groups forget pages that leave the prefix cache, the last page of a prefix first. `demotes`:
   // their data may be kept.
   void remove(View<const PageId> pages, bool demotes);
-  // Completes writes: call it once per step.
+  // Completes copies and writes to the disk that have ended: call it once per step.
   void update();
+  // Starts the queued copies: call it before each step of the model.
+  void start_copies();
+  // Waits until no copy runs, or num_loaded() increases, for `timeout` at most. Returns false if there was no
+  // copy.
+  bool wait_for_copies(std::chrono::microseconds timeout);
+
+  // Waits for all copies and writes to the disk.
+  void complete();
+  // Returns whether pages reach the disk only when the pool evicts them: those that are left should be
+  // evicted before the end.
+  bool stores_at_exit() const { return disk_ && write_policy_ == HostWritePolicy::kWriteBack; }
 
   // Drops the pages of all tiers, and the files of this model.
   void clear();
@@ -144,16 +165,29 @@ class CacheTiers {
   struct DevicePage {
     PageHash page, parent;
   };
+  // Batch of copies, and what happens when it has ended.
+  struct Copies {
+    int64_t batch = 0;
+    std::vector<HostPins> pins = {};
+    std::vector<std::vector<PageHash>> runs = {};  // of copies to the host: for the disk
+  };
 
   // Records the hash of a page of the pool, which is number `number` of a prefix.
   void name(PageId page, View<const PageHash> hashes, int number);
   static void check_cached(PageId page, bool is_cached);
   int longest_resumable_of_all(int num_pages, const std::vector<PageDataMask>& available) const;
   bool is_needed(PageDataKind kind, int page, int num_pages) const;
+  // Adds the data that a search found on the disk to the host tier, unless they are there, and pins their
+  // pages. Stops a kind of data when all its cells are pinned.
+  void import(const DiskSearch& search, View<const PageHash> hashes, HostPins& pins);
   // Copies data of a page of the pool to the host tier, unless it is there.
   void keep(const PageHash& hash, const PageData& group, int index);
   void keep_all(PageId page, const PageHash& hash);
-  // Writes the pages, each of which follows the one before it, to the disk, unless they are there.
+  // Returns the entry of a batch, which is the last one or a new one.
+  static Copies& entry_of(std::deque<Copies>& copies, int64_t batch);
+  // Writes the pages, each of which follows the one before it, to the disk, unless they are there. Waits for
+  // copies to the host tier.
+  void store_when_copied(std::vector<PageHash> run);
   void store(const std::vector<PageHash>& run);
   void store_part(std::vector<StoredPage>& run);
 
@@ -161,8 +195,10 @@ class CacheTiers {
   int page_size_;
   HostWritePolicy write_policy_;
   std::vector<PageData*> groups_;
-  CacheBytes bytes_;
   HostTier host_;
+  std::deque<Copies> to_host_, to_pool_;           // not ended, in the order of their batches
+  std::unordered_map<PageHash, int64_t> filling_;  // last batch that copies data to a page of the host tier
+  PageTransfers transfers_;
   std::unordered_map<PageId, DevicePage> device_;  // pages that add() has named
   CacheTierStats stats_;
   std::optional<DiskTier> disk_;

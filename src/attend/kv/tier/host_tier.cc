@@ -1,9 +1,13 @@
 #include "attend/kv/tier/host_tier.h"
 
 #include <algorithm>
+#include <string_view>
 
 #include "attend/base/error.h"
+#include "attend/base/math.h"
+#include "attend/base/parallel.h"
 #include "attend/tensor/arena.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 
@@ -15,7 +19,8 @@ size_t HostTier::Config::num_bytes() const {
 }
 
 HostTier::HostTier(const Config& config) : config_(config) {
-  Arena arena(config.num_bytes(), "host tier of the prefix cache");
+  constexpr std::string_view kOwner = "host tier of the prefix cache";
+  Arena arena(config.num_bytes(), kOwner);
   for (size_t kind = 0; kind < kNumPageDataKinds; ++kind) {
     const int count = config.num_cells[kind];
     const size_t bytes = static_cast<size_t>(count) * config.cell_bytes[kind];
@@ -23,9 +28,18 @@ HostTier::HostTier(const Config& config) : config_(config) {
     kinds_[kind].free.reserve(static_cast<size_t>(count));
     for (int cell = count - 1; cell >= 0; --cell) kinds_[kind].free.push_back(cell);
   }
+  if (config.device.type == DeviceType::kCpu || config.num_bytes() == 0) return;
+  // The first tensor is at the start of the arena. Threads touch the memory faster than the driver does.
+  const auto first =
+      std::ranges::find_if(kinds_, [](const Kind& kind) { return kind.memory.view().data != nullptr; });
+  auto* const memory = static_cast<std::byte*>(first->memory.view().data);
+  constexpr size_t kTouched = 2 << 20;
+  parallel_for(static_cast<int64_t>(ceil_div(config.num_bytes(), kTouched)),
+               [&](int64_t i, int) { memory[static_cast<size_t>(i) * kTouched] = std::byte{0}; });
+  lock_ = cuda::lock_pages(memory, config.num_bytes(), config.device);
 }
 
-const std::byte* HostTier::find(const PageHash& page, PageDataKind kind) const {
+std::byte* HostTier::find(const PageHash& page, PageDataKind kind) const {
   const auto found = entries_.find(page);
   if (found == entries_.end() || found->second.cells[index(kind)] < 0) return nullptr;
   return address(index(kind), found->second.cells[index(kind)]);

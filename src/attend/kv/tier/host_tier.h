@@ -4,11 +4,13 @@
 #include <array>
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "attend/kv/tier/page_data.h"
 #include "attend/kv/tier/page_hash.h"
+#include "attend/tensor/device.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
@@ -16,21 +18,23 @@ namespace attend {
 // Memory consists of cells of one size for each kind of data. A cell is free, cached (an entry that may be
 // evicted, least recently used first), or pinned: free + cached + pinned = total for each kind.
 //
-// Not thread-safe; other threads may read the data of pinned pages.
+// Not thread-safe; other threads and devices may access the data of pinned pages.
 class HostTier {
  public:
   struct Config {
     std::array<int, kNumPageDataKinds> num_cells = {};
     std::array<size_t, kNumPageDataKinds> cell_bytes = {};
+    Device device = {};  // a GPU: its kernels access the memory, which is page-locked
 
     size_t num_bytes() const;
   };
-  // Throws Error(kOutOfMemory) with needed and free bytes.
+  // Throws Error(kOutOfMemory) with needed and free bytes, or with the bytes that cannot be page-locked.
   explicit HostTier(const Config& config);
 
   // Returns the data; null: it is not here.
-  const std::byte* find(const PageHash& page, PageDataKind kind) const;
+  std::byte* find(const PageHash& page, PageDataKind kind) const;
   bool has(const PageHash& page, PageDataKind kind) const { return find(page, kind) != nullptr; }
+  bool has_any(const PageHash& page) const { return entries_.contains(page); }
   // Adds data that is not here. Returns the cell, which the caller fills; null: all cells are pinned. If
   // there is no free cell, evicts the least recently used one; an entry that loses its tokens is removed.
   [[nodiscard]] std::byte* add(const PageHash& page, PageDataKind kind);
@@ -79,6 +83,7 @@ class HostTier {
 
   Config config_;
   std::array<Kind, kNumPageDataKinds> kinds_;
+  std::shared_ptr<void> lock_;  // GPUs
   std::unordered_map<PageHash, Entry> entries_;
 };
 

@@ -5,12 +5,14 @@
 #include <cstddef>
 #include <vector>
 
+#include "attend/kernels/kv_store/copy_pages.h"
 #include "attend/kv/tier/page_data.h"
 #include "attend/tensor/tensor.h"
 
 namespace attend {
 
-// Host memory. Data number i consists of element i of each tensor, in the order in which they were added.
+// Data number i consists of element i of each tensor, in the order in which they were added. All tensors are
+// on one device.
 class PageBytes {
  public:
   // Adds a tensor whose first dimension is the index. The elements of an index are contiguous, in any order
@@ -20,16 +22,14 @@ class PageBytes {
 
   // Bytes of one index.
   size_t num_bytes() const { return num_bytes_; }
-  // `to`, `from`: [num_bytes()].
-  void read(int index, std::byte* to) const;
-  void write(int index, const std::byte* from) const;
+  Device device() const { return device_; }
+  const std::vector<kernels::PagePart>& parts() const { return parts_; }
 
  private:
-  struct Part {
-    std::byte* base;
-    size_t num_bytes;  // of one index
-  };
-  std::vector<Part> parts_;
+  void add(kernels::PagePart part, Device device);
+
+  Device device_;
+  std::vector<kernels::PagePart> parts_;
   size_t num_bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "attend/kernels/kv_store/batch_arrays.h"
+#include "attend/kernels/kv_store/copy_pages.h"
 #include "attend/kernels/kv_store/latent_rows.h"
 #include "attend/kernels/kv_store/selected_rows.h"
 #include "attend/kernels/kv_store/store.h"
@@ -27,5 +28,10 @@ void copy_to_heads(const TensorView& from, const TensorView& to, Stream& stream)
 
 void compact_slots(const CompactSlotsArgs& args, Stream& stream);
 void dequantize_rows(const DequantizeRowsArgs& args, Stream& stream);
+
+// Pages of a cache on a GPU.
+
+void copy_pages(const PageTiles& tiles, View<const PageCopy> pages, CopyDirection direction, Stream& stream,
+                CopyMethod method);
 
 }  // namespace attend::kernels::cuda
