@@ -42,7 +42,7 @@ NAMESPACES = {
 API = {"text/tokenizer": "attend", "text/tokenizer/decoding": "attend", "text/chat_template": "attend", "cli": "attend"}
 # Folders that only their own floor may include.
 PRIVATE = ("checkpoint/gguf/", "checkpoint/hf/")
-FAMILIES = ["common", "comm", "metadata", "kv_store", "norm_rope", "recurrent", "gemm", "moe", "fused", "attention", "sampling", "indexer"]
+FAMILIES = ["common", "comm", "metadata", "kv_store", "norm_rope", "vision", "recurrent", "gemm", "moe", "fused", "attention", "sampling", "indexer"]
 PLACE_NAMES = {"cpu", "cuda", "sm80", "sm90", "ptx"}  # within a family, and its namespaces
 ROOT = pathlib.Path(__file__).resolve().parent.parent / "src" / "attend"
 INCLUDE = re.compile(r'^\s*#\s*include\s+[<"]attend/(([a-z_0-9]+)/[^">]+)[">]', re.MULTILINE)

@@ -3,6 +3,7 @@
 
     pip install torch torchvision transformers pillow safetensors
     python3 scripts/make_vision_goldens.py [CASE...]
+    python3 scripts/make_vision_goldens.py --rounding [CASE...]   # only rounding.json of existing goldens
 
 golden.safetensors contains
     image.I.file        bytes of a PNG file
@@ -15,6 +16,9 @@ golden.safetensors contains
     prompt.P.positions  int32 [3, tokens] of the expanded prompt; models with three axes
     prompt.P.logits     [tokens, vocab_size]
     prompt.P.greedy     int32 [16]
+
+rounding.json has the errors of transformers in 16 bits, of the rows of each image and of the logits of each prompt,
+relative to the largest value: the tolerance of 16-bit models.
 """
 
 import io
@@ -27,7 +31,7 @@ import numpy as np
 import PIL.Image
 import torch
 from make_goldens import MIN_MARGIN, load, make_weights, write_weights
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForImageTextToText
 from vision_families import CASES, IMAGE, START
 
@@ -142,6 +146,40 @@ def run_prompt(model, family, parts, images, generator):
     return {key: value for key, value in golden.items() if value is not None}
 
 
+def relative_error(values, expected):
+    return float(f"{((values.float() - expected).abs().max() / expected.abs().max()).item():.3g}")
+
+
+@torch.no_grad()
+def write_rounding(name):
+    family, folder = CASES[name][0], ROOT / name
+    golden = load_file(folder / "golden.safetensors")
+    errors = {}
+    for dtype in (torch.float16, torch.bfloat16):
+        model = load(folder, dtype)
+        images, rows, logits = [], [], []
+        while f"image.{len(images)}.file" in golden:
+            prefix = f"image.{len(images)}."
+            file = io.BytesIO(golden[prefix + "file"].numpy().tobytes())
+            given = family.prepare(torch.from_numpy(np.array(PIL.Image.open(file))).permute(2, 0, 1))
+            given["pixel_values"] = given["pixel_values"].to(dtype)
+            images.append(given)
+            encoded, deepstack = family.encode(model, given)
+            expected = [golden[prefix + "rows"]] + [golden[f"{prefix}deepstack.{i}"] for i in range(len(deepstack))]
+            rows.append(max(relative_error(*pair) for pair in zip([encoded, *deepstack], expected)))
+        while f"prompt.{len(logits)}.logits" in golden:
+            prefix = f"prompt.{len(logits)}."
+            placed = [images[i] for i in golden[prefix + "images"].tolist() if i >= 0]
+            expanded, next_image = [], iter(placed)
+            for token in golden[prefix + "input_ids"].tolist():
+                expanded += family.tokens(next(next_image)) if token == IMAGE else [token]
+            output = model(**family.inputs(expanded, placed), use_cache=False).logits[0]
+            logits.append(relative_error(output, golden[prefix + "logits"]))
+        errors[str(dtype).removeprefix("torch.")] = {"rows": rows, "logits": logits}
+    (folder / "rounding.json").write_text(json.dumps(errors) + "\n")
+    print(f"{name}: {errors}", flush=True)
+
+
 @torch.no_grad()
 def write_case(name, seed):
     family, config, prefixes = CASES[name]
@@ -166,9 +204,14 @@ def write_case(name, seed):
 def main():
     # Some of these models have a class for text only too.
     make_goldens.model_class = lambda _config: AutoModelForImageTextToText
+    only_rounding = sys.argv[1:2] == ["--rounding"]
+    chosen = sys.argv[2:] if only_rounding else sys.argv[1:]
     for seed, name in enumerate(CASES):
-        if name in (sys.argv[1:] or CASES):
+        if name not in (chosen or CASES):
+            continue
+        if not only_rounding:
             write_case(name, 7000 + 10 * seed)
+        write_rounding(name)
 
 
 if __name__ == "__main__":

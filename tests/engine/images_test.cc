@@ -9,16 +9,21 @@
 #include <fstream>
 #include <iterator>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
 #include "tests/support/error_message.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
 using testing::HasSubstr;
 using testing_support::error_message;
+using testing_support::kGpu;
 using Tokens = std::vector<int32_t>;
 
 constexpr int32_t kPlaceholder = 127, kRowEnd = 12, kImageEnd = 13, kBegin = 124, kEnd = 123;
@@ -58,10 +63,20 @@ std::vector<Answer> run(Engine& engine, const std::vector<GenerationRequest>& re
   return in_order;
 }
 
-class ImageGolden : public testing::TestWithParam<const char*> {
+// Case, device and dtype of the engine.
+using Parameters = std::tuple<const char*, Device, DType>;
+
+class ImageGolden : public testing::TestWithParam<Parameters> {
  protected:
   void SetUp() override {
-    config_.model_path = golden_folder(GetParam());
+    if (on_gpu() && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+    config_.model_path = golden_folder(std::get<0>(GetParam()));
+    config_.device = std::get<1>(GetParam());
+    if (on_gpu()) {
+      config_.dtype = config_.kv_cache_dtype = std::get<2>(GetParam());
+      config_.max_total_tokens = 4096;
+    }
     config_.max_running_requests = 8;
     const SafetensorsFile goldens(config_.model_path / "golden.safetensors");
     for (int i = 0; goldens.find("prompt." + std::to_string(i) + ".greedy") != nullptr; ++i) {
@@ -110,7 +125,45 @@ class ImageGolden : public testing::TestWithParam<const char*> {
     }
   }
 
-  static bool is_model(const std::string& name) { return GetParam() == name; }
+  void expect_golden_logprobs() {
+    Engine engine(config_);
+    for (GenerationRequest& request : requests_) request.params.prompt_logprobs = 0;
+    const std::vector<Answer> answers = run(engine, requests_);
+    const int64_t vocab_size = engine.model_spec().vocab_size;
+    for (size_t i = 0; i < answers.size(); ++i) {
+      ASSERT_EQ(std::ssize(answers[i].prompt_logprobs), logits_[i].shape(0) - 1) << "prompt " << i;
+      for (int64_t row = 0; row + 1 < logits_[i].shape(0); ++row) {
+        const float* const logits = logits_[i].view()[row].as<const float>();
+        double sum = 0.0;
+        for (int64_t token = 0; token < vocab_size; ++token) sum += std::exp(double{logits[token]});
+        const int32_t next = expanded_[i][static_cast<size_t>(row + 1)];
+        EXPECT_NEAR(answers[i].prompt_logprobs[static_cast<size_t>(row)], logits[next] - std::log(sum),
+                    tolerance(i))
+            << "prompt " << i << ", token " << row + 1;
+      }
+    }
+  }
+
+  static bool is_model(const std::string& name) { return std::get<0>(GetParam()) == name; }
+  static bool on_gpu() { return std::get<1>(GetParam()).type == DeviceType::kCuda; }
+  static bool in_16_bits() { return std::get<2>(GetParam()) != DType::kF32; }
+  // Largest error of a log probability. Twice that of logits, which on a GPU are within 1e-4 of the largest
+  // one or, in 16 bits, within twice transformers' error and a rounding.
+  double tolerance(size_t prompt) const {
+    if (!on_gpu()) return 2e-4;
+    double largest = 0.0;
+    for (const float logit : logits_[prompt].span<const float>())
+      largest = std::max(largest, std::abs(double{logit}));
+    if (!in_16_bits()) return 2e-4 * largest;
+    std::ifstream file(config_.model_path / "rounding.json");
+    const nlohmann::json rounding = nlohmann::json::parse(file);
+    const auto error = [&](const char* dtype) {
+      return rounding.at(dtype).at("logits").at(prompt).get<double>();
+    };
+    const bool is_bf16 = std::get<2>(GetParam()) == DType::kBF16;
+    const double of_dtype = is_bf16 ? error("bfloat16") : std::max(error("float16"), error("bfloat16") / 8);
+    return 2.0 * (2.0 * of_dtype + (is_bf16 ? 0x1p-9 : 0x1p-12)) * largest;
+  }
   // An image of up to 16 or 10 tokens is computed in one step, with up to 7 other tokens.
   static int chunk(int size) {
     return std::max(size, is_model("vision-gemma3") ? 16 + 7 : is_model("vision-gemma4") ? 10 + 7 : 1);
@@ -123,8 +176,9 @@ class ImageGolden : public testing::TestWithParam<const char*> {
 };
 
 TEST_P(ImageGolden, MatchesTheTokensOfTransformersForEveryChunkSize) {
+  const std::vector<int> sizes = on_gpu() ? std::vector{512, 24, 9} : std::vector{512, 64, 37, 24, 17, 16, 9};
   for (const int page_size : {1, 16})
-    for (const int size : {512, 64, 37, 24, 17, 16, 9}) {
+    for (const int size : sizes) {
       if (chunk(size) != size) continue;
       config_.chunked_prefill_size = size;
       config_.backend_options.page_size = page_size;
@@ -137,21 +191,7 @@ TEST_P(ImageGolden, MatchesTheTokensOfTransformersForEveryChunkSize) {
 TEST_P(ImageGolden, MatchesTheLogitsOfTransformers) {
   config_.chunked_prefill_size = 23;
   config_.disable_radix_cache = true;
-  Engine engine(config_);
-  for (GenerationRequest& request : requests_) request.params.prompt_logprobs = 0;
-  const std::vector<Answer> answers = run(engine, requests_);
-  const int64_t vocab_size = engine.model_spec().vocab_size;
-  for (size_t i = 0; i < answers.size(); ++i) {
-    ASSERT_EQ(std::ssize(answers[i].prompt_logprobs), logits_[i].shape(0) - 1) << "prompt " << i;
-    for (int64_t row = 0; row + 1 < logits_[i].shape(0); ++row) {
-      const float* const logits = logits_[i].view()[row].as<const float>();
-      double sum = 0.0;
-      for (int64_t token = 0; token < vocab_size; ++token) sum += std::exp(double{logits[token]});
-      const int32_t next = expanded_[i][static_cast<size_t>(row + 1)];
-      EXPECT_NEAR(answers[i].prompt_logprobs[static_cast<size_t>(row)], logits[next] - std::log(sum), 2e-4)
-          << "prompt " << i << ", token " << row + 1;
-    }
-  }
+  expect_golden_logprobs();
 }
 
 TEST_P(ImageGolden, EncodesAnEvictedImageAgain) {
@@ -221,16 +261,37 @@ TEST_P(ImageGolden, ContinuesAPrefixThatEndsWithinAnImage) {
   EXPECT_GT(again.front().num_cached, caches_pages ? 8 : -1);
 }
 
+constexpr const char* kCases[] = {"vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5",
+                                  "vision-gemma3",   "vision-mistral3",   "vision-gemma4"};
+
+std::string name_of(const Parameters& parameters) {
+  const auto& [name, device, dtype] = parameters;
+  std::string text = name;
+  std::ranges::replace(text, '-', '_');
+  return text + (device.type == DeviceType::kCpu ? "" : "_gpu_" + std::string(to_string(dtype)));
+}
+
 INSTANTIATE_TEST_SUITE_P(, ImageGolden,
-                         testing::Values("vision-qwen3-vl", "vision-qwen2-5-vl", "vision-qwen3-5",
-                                         "vision-gemma3", "vision-mistral3", "vision-gemma4"),
-                         [](const auto& param) {
-                           std::string name = param.param;
-                           std::ranges::replace(name, '-', '_');
-                           return name;
-                         });
+                         testing::Combine(testing::ValuesIn(kCases), testing::Values(Device{}, kGpu),
+                                          testing::Values(DType::kF32)),
+                         [](const auto& param) { return name_of(param.param); });
+
+// Rounding changes tokens.
+class ImageGoldenIn16Bits : public ImageGolden {};
+
+TEST_P(ImageGoldenIn16Bits, MatchesTheLogitsOfTransformers) {
+  config_.chunked_prefill_size = 23;
+  config_.disable_radix_cache = true;
+  expect_golden_logprobs();
+}
+
+INSTANTIATE_TEST_SUITE_P(, ImageGoldenIn16Bits,
+                         testing::Combine(testing::ValuesIn(kCases), testing::Values(kGpu),
+                                          testing::Values(DType::kF16, DType::kBF16)),
+                         [](const auto& param) { return name_of(param.param); });
 
 TEST_P(ImageGolden, RunsStepsOfOtherRequestsWhileAnImageIsEncoded) {
+  if (on_gpu()) GTEST_SKIP() << "a GPU encodes a small image in one step";
   Engine engine(config_);
   const RequestId text =
       engine.submit(Tokens{3, 4, 5}, SamplingParams{.max_new_tokens = 200, .ignore_eos = true});

@@ -52,6 +52,16 @@ struct SharedKeys {
   View<const int32_t> suffix_seqlen_kv = {}, suffix_offsets = {};
 };
 
+// Tokens of an image that see each other (AttentionLayer::bidirectional_items): consecutive tokens of a
+// request and of the batch.
+struct BidirectionalItem {
+  int request_idx = 0;  // in the batch
+  int first_token = 0, num_tokens = 0;
+  int end = 0;                           // position after the last token
+  View<const int32_t> cu_seqlen_q = {};  // [2] on the device: 0, num_tokens
+  View<const int32_t> seqlen_kv = {};    // [1] on the device: end
+};
+
 // A padded batch; its views are at fixed addresses, in memory of the backend's device, owned and uploaded by
 // the runner.
 //
@@ -72,6 +82,8 @@ struct ForwardBatch {
   // CPUs: position of the last key that each token sees in layers with bidirectional_items. [num_tokens], or
   // empty: its own.
   View<const int32_t> last_keys = {};
+  // GPUs: the same as ranges of tokens, on the host.
+  View<const BidirectionalItem> items = {};
   // Described in kernels/attention/attention_batch.h. False if a request reads keys that another request
   // computes in this step, for example if both have the same prefix.
   bool prefix_ready = false;

@@ -1,6 +1,7 @@
 #include "attend/backends/kernel_backend.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "attend/backends/check.h"
 #include "attend/backends/plan_key.h"
@@ -27,6 +28,33 @@ size_t max_pool_halves(const ModelGeometry& model) {
 // Returns the expanded MLA layers that are used. Deterministic models use absorbed MLA in every step.
 std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
   return config.deterministic ? std::vector<AttentionLayer>() : config.model.expanded_layers;
+}
+
+// Plans of layers with bidirectional_items on a GPU.
+std::vector<PlanKey> item_plans(const BackendConfig& config) {
+  std::vector<PlanKey> keys;
+  if (config.device.type == DeviceType::kCpu) return keys;
+  for (const PlanKey& key : distinct_plans(config.model.layers))
+    if (key.attention_mask.bidirectional_items) keys.push_back(key);
+  return keys;
+}
+
+// A call has one item.
+AttentionPlanLimits item_limits(const BackendSpec& spec, const BackendConfig& config, const PlanKey& key) {
+  AttentionPlanLimits limits = plan_limits(spec, config, key);
+  limits.max_reqs = 1;
+  return limits;
+}
+
+// Returns the index of one request of a batch.
+kernels::KvIndex request_index(kernels::KvIndex index, int request_idx) {
+  if (index.rows != nullptr)
+    index.rows += request_idx;
+  else if (index.indptr != nullptr)
+    index.indptr += request_idx;
+  else
+    index.table += request_idx * index.table_stride;
+  return index;
 }
 
 // A call has at most as much contiguous K/V as a step has new tokens.
@@ -60,6 +88,9 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
   for (const PlanKey& key : distinct_plans(expanded_layers(config_)))
     expanded_work_.push_back(
         {key, std::make_unique<AttentionPlan>(expanded_limits(spec_, config_, key), config_.device)});
+  for (const PlanKey& key : item_plans(config_))
+    item_work_.push_back(
+        {key, std::make_unique<AttentionPlan>(item_limits(spec_, config_, key), config_.device)});
   if (Cascade::applies_to(config_)) cascade_.emplace(spec_, config_);
 }
 
@@ -70,6 +101,8 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
     bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
   for (const PlanKey& key : distinct_plans(expanded_layers(config)))
     bytes += AttentionPlan::num_bytes(expanded_limits(spec, config, key), config.device);
+  for (const PlanKey& key : item_plans(config))
+    bytes += AttentionPlan::num_bytes(item_limits(spec, config, key), config.device);
   if (Cascade::applies_to(config)) bytes += Cascade::num_bytes(spec, config);
   return bytes;
 }
@@ -195,6 +228,34 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
   if (cascades(plan_key(layer), batch)) return cascade_->attend(args, plan, batch.shared, stream);
   kernels::check_call(args, stream);
   kernels::run(args, plan, stream);
+  if (layer.bidirectional_items && !batch.items.empty()) forward_items(args, layer, batch, stream);
+}
+
+void KernelBackend::forward_items(const kernels::AttentionArgs& args, const AttentionLayer& layer,
+                                  const ForwardBatch& batch, Stream& stream) {
+  const auto planned = std::ranges::find(item_work_, plan_key(layer), &PlannedWork::key);
+  ensure(planned != item_work_.end(), "layer ", layer.layer_id, " has no plan for items");
+  kernels::AttentionMask attention_mask = args.attention_mask;
+  attention_mask.bidirectional_items = false;
+  attention_mask.window_right = std::numeric_limits<int32_t>::max();
+  for (const BidirectionalItem& item : batch.items) {
+    const auto rows = [&](const TensorView& view) {
+      return view.empty() ? view : view.slice(0, item.first_token, item.first_token + item.num_tokens);
+    };
+    kernels::AttentionArgs of_item = args;
+    of_item.q = rows(args.q);
+    of_item.out = rows(args.out);
+    of_item.lse = rows(args.lse);
+    of_item.kv.index = request_index(args.kv.index, item.request_idx);
+    of_item.batch = {.cu_seqlen_q = item.cu_seqlen_q,
+                     .seqlen_kv = item.seqlen_kv,
+                     .max_seqlen_q = item.num_tokens,
+                     .num_tokens = item.num_tokens};
+    of_item.attention_mask = attention_mask;
+    of_item.prefix_ready = false;
+    planned->plan->plan_inline(of_item.batch, attention_mask, stream);
+    kernels::run(of_item, *planned->plan, stream);
+  }
 }
 
 void KernelBackend::forward_expanded(const AttentionLayer& layer, const AttentionInput& input,

@@ -2,6 +2,11 @@
 
 namespace attend {
 
+ImageEncoder::ImageEncoder(std::unique_ptr<VisionTower> tower, size_t max_bytes, double max_flops)
+    : tower_(std::move(tower)),
+      max_bytes_(max_bytes),
+      max_flops_(tower_->placement().device.type == DeviceType::kCpu ? 0.0 : max_flops) {}
+
 std::optional<Tensor> ImageEncoder::find(const ContentHash& hash) {
   const auto found = by_hash_.find(hash);
   if (found == by_hash_.end()) return std::nullopt;
@@ -12,11 +17,17 @@ std::optional<Tensor> ImageEncoder::find(const ContentHash& hash) {
 std::optional<Tensor> ImageEncoder::advance(const std::shared_ptr<const ImageItem>& image, Stream& stream) {
   if (!encoding_ || encoding_->image().hash != image->hash) {
     encoding_.reset();  // frees its memory before the next one allocates
-    encoding_.emplace(*tower_, image);
+    encoding_.emplace(*tower_, image, stream);
   }
-  ++num_parts_;
   try {
-    if (encoding_->advance(stream)) return std::nullopt;
+    bool is_complete = false;
+    double flops = 0.0;
+    do {
+      flops += encoding_->part_flops();
+      ++num_parts_;
+      is_complete = !encoding_->advance(stream);
+    } while (!is_complete && flops + encoding_->part_flops() <= max_flops_);
+    if (!is_complete) return std::nullopt;
   } catch (...) {
     encoding_.reset();
     throw;

@@ -18,14 +18,20 @@ namespace attend {
 // encoded again when a request needs it, so the limit affects speed only.
 class ImageEncoder {
  public:
+  // Floating-point operations of the parts that a call of advance() queues on a GPU: a step waits for them,
+  // so their time should be that of a few steps of decoding (5 ms at 400 TFLOP/s). At least one part is
+  // queued; on a CPU, one.
+  static constexpr double kGpuFlops = 2e12;
+
   ImageEncoder(std::unique_ptr<VisionTower> tower, size_t max_bytes)
-      : tower_(std::move(tower)), max_bytes_(max_bytes) {}
+      : ImageEncoder(std::move(tower), max_bytes, kGpuFlops) {}
+  ImageEncoder(std::unique_ptr<VisionTower> tower, size_t max_bytes, double max_flops);
 
   // Returns the rows of an encoded image (VisionEncoding::rows()), if they are kept. The tensor outlives an
   // eviction.
   std::optional<Tensor> find(const ContentHash& hash);
-  // Computes the next part of an image that find() does not return, and returns the rows after the last part.
-  // Only one image is in progress: if it is another one, it is dropped.
+  // Computes the next parts of an image that find() does not return, and returns the rows after the last
+  // part. Only one image is in progress: if it is another one, it is dropped.
   std::optional<Tensor> advance(const std::shared_ptr<const ImageItem>& image, Stream& stream);
   // Drops the image in progress, if there is one.
   void cancel() { encoding_.reset(); }
@@ -47,6 +53,7 @@ class ImageEncoder {
   std::unique_ptr<VisionTower> tower_;
   std::optional<VisionEncoding> encoding_;
   size_t max_bytes_, num_bytes_ = 0;
+  double max_flops_;  // of one advance(); 0: one part
   int64_t num_parts_ = 0, num_encoded_ = 0;
   std::list<Entry> entries_;  // last used first
   std::map<ContentHash, std::list<Entry>::iterator> by_hash_;

@@ -68,8 +68,12 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
                                    config_.placement.dtype, device());
   }
   model_->prepare(limits());
+  // Graphs of decode steps serve requests with and without images.
+  const bool has_axes =
+      on_gpu() && config_.encodes_images &&
+      std::ranges::any_of(spec().ropes, [](const auto& rope) { return !rope.pair_axes.empty(); });
   arrays_.emplace(limits(), tables_.rows, storage_->request_table(), storage_->columns(),
-                  config_.has_prefix_info);
+                  config_.has_prefix_info, has_axes);
   if (storage_->states().pool != nullptr && limits().max_draft_tokens > 0)
     replay_arrays_.emplace(limits(), device());
   if (config_.logits)
@@ -141,7 +145,8 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
   if (size.verifies()) arrays_->set_max_seqlen_kv(longest(short_requests));
   // Kernels of a graph read older keys at once, as recorded.
-  const bool in_graph = batch.prefix_ready && (!spec().draft || batch.hidden_source == graph_source(size));
+  const bool in_graph = batch.prefix_ready && batch.images.empty() &&
+                        (!spec().draft || batch.hidden_source == graph_source(size));
   if (!in_graph || !graphs_.launch({size, short_requests}, stream_))
     queue_model(batch.hidden_states, batch.hidden_source);
   return output;

@@ -8,7 +8,8 @@
 namespace attend {
 
 StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows,
-                           int num_token_types, int num_rope_positions, int num_last_keys, int mask_words) {
+                           int num_token_types, int num_rope_positions, int num_item_entries,
+                           int mask_words) {
   size_t offset = 0;
   const auto place = [&]<class T>(T*& array, int count) {
     array =
@@ -33,7 +34,7 @@ StepArrays::Arrays::Arrays(std::byte* base, int num_reqs, int num_tokens, int nu
   place(suffix_offsets, num_reqs);
   place(token_types, num_token_types);
   place(rope_positions, num_rope_positions);
-  place(last_keys, num_last_keys);
+  place(item_entries, num_item_entries);
   place(columns, 0);
   num_bytes = offset;
 }
@@ -51,16 +52,45 @@ size_t column_bytes(std::span<StepColumn* const> columns, int num_reqs, int num_
   return bytes;
 }
 
+// cu_seqlen_q and seqlen_kv of an item.
+constexpr int kItemEntries = 3;
+
 }  // namespace
 
+std::vector<BidirectionalItem> find_bidirectional_items(const ExecutorBatch& step) {
+  std::vector<BidirectionalItem> items;
+  if (step.last_keys.empty()) return items;
+  int request_begin = 0;
+  for (size_t i = 0; i < step.requests.size(); ++i) {
+    const ExecutorRequest& request = step.requests[i];
+    const int request_end = request_begin + request.num_new;
+    for (int token = request_begin; token < request_end;) {
+      const int32_t last_key = step.last_keys[static_cast<size_t>(token)];
+      int end = token + 1;
+      while (end < request_end && step.last_keys[static_cast<size_t>(end)] == last_key) ++end;
+      const int last_position = request.num_computed + end - 1 - request_begin;
+      if (end - token > 1 && last_key >= last_position)
+        items.push_back({.request_idx = static_cast<int>(i),
+                         .first_token = token,
+                         .num_tokens = end - token,
+                         .end = last_key + 1});
+      token = end;
+    }
+    request_begin = request_end;
+  }
+  return items;
+}
+
 StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
-                       std::span<StepColumn* const> columns, bool has_prefix_info)
+                       std::span<StepColumn* const> columns, bool has_prefix_info, bool has_axes)
     : rows_(rows),
       request_table_(request_table),
       columns_(columns),
       has_prefix_info_(has_prefix_info),
+      has_axes_(has_axes),
       ring_(Arrays(nullptr, limits.max_reqs, limits.max_tokens, limits.max_logit_rows(), limits.max_tokens,
-                   3 * limits.max_tokens, limits.max_tokens, ceil_div(limits.max_tree_tokens, 64))
+                   3 * limits.max_tokens, kItemEntries * limits.max_tokens,
+                   ceil_div(limits.max_tree_tokens, 64))
                     .num_bytes +
                 column_bytes(columns, limits.max_reqs, limits.max_tokens),
             request_table.device),
@@ -83,12 +113,16 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   const auto num_types = static_cast<int>(step.token_types.size());
   ensure(num_types == 0 || num_types == all_tokens, "a step of ", all_tokens, " tokens with ", num_types,
          " token types");
-  const auto num_positions = static_cast<int>(step.rope_positions.size());
-  ensure(num_positions == 0 || num_positions == 3 * all_tokens, "a step of ", all_tokens, " tokens with ",
-         num_positions, " positions on three axes");
+  ensure(step.rope_positions.empty() || std::ssize(step.rope_positions) == 3 * step.num_tokens(),
+         "a step of ", step.num_tokens(), " tokens with ", step.rope_positions.size(),
+         " positions on three axes");
+  const int num_positions = has_axes_ || !step.rope_positions.empty() ? 3 * all_tokens : 0;
   const auto num_last_keys = static_cast<int>(step.last_keys.size());
   ensure(num_last_keys == 0 || num_last_keys == all_tokens, "a step of ", all_tokens, " tokens with ",
          num_last_keys, " last keys");
+  const bool on_gpu = request_table_.device.type == DeviceType::kCuda;
+  items_ = on_gpu ? find_bidirectional_items(step) : std::vector<BidirectionalItem>();
+  const int num_item_entries = on_gpu ? kItemEntries * static_cast<int>(items_.size()) : num_last_keys;
   // The same for all steps of a padded size, also if a graph is captured with padding only.
   int max_seqlen_q = padded ? size.max_seqlen_q : 0, max_seqlen_kv = padded ? 1 : 0;
   for (const ExecutorRequest& request : step.requests) max_seqlen_q = std::max(max_seqlen_q, request.num_new);
@@ -99,7 +133,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
          step.tree_parents.size(), " tokens in a step of ", step.num_tokens());
   mask_words_ = has_mask ? ceil_div(max_seqlen_q, 64) : 0;
   const auto arrays_at = [&](std::byte* base) {
-    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions, num_last_keys,
+    return Arrays(base, all_reqs, all_tokens, all_logit_rows, num_types, num_positions, num_item_entries,
                   mask_words_);
   };
   const Arrays arrays = arrays_at(ring_.next_slot().data());
@@ -108,8 +142,13 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   Counts counts;
   std::ranges::copy(step.token_ids, arrays.token_ids);
   std::ranges::copy(step.token_types, arrays.token_types);
-  std::ranges::copy(step.rope_positions, arrays.rope_positions);
-  std::ranges::copy(step.last_keys, arrays.last_keys);
+  if (!on_gpu) std::ranges::copy(step.last_keys, arrays.item_entries);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    int32_t* const entries = arrays.item_entries + kItemEntries * i;
+    entries[0] = 0;
+    entries[1] = items_[i].num_tokens;
+    entries[2] = items_[i].end;
+  }
   std::ranges::copy(step.rules, arrays.rules);
   for (int i = 0; i < num_reqs; ++i) {
     const ExecutorRequest& request = step.requests[static_cast<size_t>(i)];
@@ -122,6 +161,7 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   }
   for (int i = num_reqs; i < all_reqs; ++i) add_padding(arrays, i, counts);
   while (counts.num_tokens < all_tokens) add_pad_token(arrays, counts);
+  if (num_positions > 0) copy_axes(step, arrays, all_tokens);
   const int num_rows_without_tokens = all_logit_rows - counts.num_logit_rows;
   while (padded && counts.num_logit_rows < all_logit_rows) add_logit_row(arrays, 0, counts);
   ensure(counts.num_tokens == all_tokens && counts.num_logit_rows == all_logit_rows, "a step of ",
@@ -140,6 +180,15 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   batch_.prefix = has_prefix_info_ ? std::optional(prefix) : std::nullopt;
   batch_.shared.num_keys = step.shared.num_keys;
   batch_.shared.num_reqs = step.shared.num_reqs;
+}
+
+void StepArrays::copy_axes(const ExecutorBatch& step, const Arrays& arrays, int num_tokens) {
+  const size_t num_given = step.rope_positions.size() / 3;
+  for (size_t axis = 0; axis < 3; ++axis) {
+    int32_t* const to = arrays.rope_positions + axis * static_cast<size_t>(num_tokens);
+    std::copy_n(arrays.positions, num_tokens, to);
+    std::copy_n(step.rope_positions.begin() + static_cast<std::ptrdiff_t>(axis * num_given), num_given, to);
+  }
 }
 
 size_t StepArrays::add_columns(const Arrays& arrays, int num_reqs, int num_tokens) const {
@@ -244,6 +293,12 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
                              int max_seqlen_q, const Counts& counts) {
   const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(counts.num_tokens),
              logit_rows = static_cast<size_t>(counts.num_logit_rows);
+  const bool on_gpu = request_table_.device.type == DeviceType::kCuda;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const int32_t* const entries = on_device.item_entries + kItemEntries * i;
+    items_[i].cu_seqlen_q = {entries, 2};
+    items_[i].seqlen_kv = {entries + 2, 1};
+  }
   batch_ = {.mode = step.mode,
             .num_reqs = num_reqs,
             .num_tokens = counts.num_tokens,
@@ -254,7 +309,8 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {on_device.tree_mask, tokens * static_cast<size_t>(mask_words_)},
-            .last_keys = {on_device.last_keys, step.last_keys.size()},
+            .last_keys = {on_device.item_entries, on_gpu ? 0 : step.last_keys.size()},
+            .items = items_,
             .prefix_ready = step.prefix_ready,
             .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},
                        .cu_seqlen_q = {on_device.shared_cu_seqlen_q, 2},
@@ -266,7 +322,8 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
                   .logit_rows = {on_device.logit_rows, logit_rows},
                   .prompt_lens = {on_device.prompt_lens, reqs},
                   .token_types = {on_device.token_types, step.token_types.size()},
-                  .rope_positions = {on_device.rope_positions, step.rope_positions.size()}};
+                  .rope_positions = {on_device.rope_positions,
+                                     has_axes_ || !step.rope_positions.empty() ? 3 * tokens : 0}};
   rules_ = {on_device.rules, logit_rows};
   const int32_t* entries = on_device.columns;
   for (StepColumn* column : columns_) {

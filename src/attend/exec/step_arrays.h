@@ -15,14 +15,19 @@
 
 namespace attend {
 
+// Finds the images of bidirectional attention in step.last_keys, without their arrays on the device: at least
+// two consecutive tokens of a request with the same last key, which is not before any of them.
+std::vector<BidirectionalItem> find_bidirectional_items(const ExecutorBatch& step);
+
 // Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
 class StepArrays {
  public:
   // `request_table`: DeviceRows::table() over `rows`. `columns`: CacheStorage::columns(); build() fills them
-  // and sets their entries. `has_prefix_info`: batches have ForwardBatch::prefix. Arguments passed by
-  // reference must outlive this object.
+  // and sets their entries. `has_prefix_info`: batches have ForwardBatch::prefix. `has_axes`: every step has
+  // ModelInput::rope_positions, as graphs of models with images require; otherwise those of images' positions
+  // have. Arguments passed by reference must outlive this object.
   StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
-             std::span<StepColumn* const> columns = {}, bool has_prefix_info = true);
+             std::span<StepColumn* const> columns = {}, bool has_prefix_info = true, bool has_axes = false);
 
   // Describes `step`, padded to `size` if that has requests: decode steps, and steps with drafts. Pad
   // requests have request row 0, length 1, one token that is not stored, and logits that are ignored. Further
@@ -49,7 +54,7 @@ class StepArrays {
   struct Arrays {
     // `mask_words`: words of the tree mask per token; 0: no tree mask.
     Arrays(std::byte* base, int num_reqs, int num_tokens, int num_logit_rows, int num_token_types,
-           int num_rope_positions, int num_last_keys, int mask_words);
+           int num_rope_positions, int num_item_entries, int mask_words);
 
     kernels::SamplingRule* rules;
     uint64_t* tree_mask;
@@ -59,8 +64,10 @@ class StepArrays {
     TokenSlot* out_slots;
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets;
     int32_t* token_types;     // only of steps with token types, which are not padded
-    int32_t* rope_positions;  // only of steps with images' positions, which are not padded
-    int32_t* last_keys;       // only of steps with images of bidirectional attention, which are not padded
+    int32_t* rope_positions;  // [3, num_tokens]: only of steps with them
+    // Only of steps with images of bidirectional attention, which are not padded. CPUs:
+    // ForwardBatch::last_keys. GPUs: cu_seqlen_q and seqlen_kv of each item.
+    int32_t* item_entries;
     int32_t* columns;
     size_t num_bytes;
   };
@@ -78,6 +85,8 @@ class StepArrays {
   void add_pad_token(const Arrays& arrays, Counts& counts);
   // Adds a row of logits of a token, which is ignored.
   void add_logit_row(const Arrays& arrays, int token, Counts& counts);
+  // Writes step.rope_positions, and the positions of other tokens on each axis.
+  static void copy_axes(const ExecutorBatch& step, const Arrays& arrays, int num_tokens);
   void add_shared(const Arrays& arrays, const ExecutorBatch& step);
   void set_num_drafts(const ExecutorBatch& step, int padded_reqs);
   void view_arrays(const ExecutorBatch& step, const Arrays& on_device, int num_reqs, int max_seqlen_q,
@@ -89,8 +98,9 @@ class StepArrays {
   const ReqToTokenPool& rows_;
   const TensorView request_table_;
   const std::span<StepColumn* const> columns_;
-  bool has_prefix_info_;
-  std::vector<int32_t> num_drafts_;  // HostStep::num_drafts
+  bool has_prefix_info_, has_axes_;
+  std::vector<BidirectionalItem> items_;  // GPUs: of the step
+  std::vector<int32_t> num_drafts_;       // HostStep::num_drafts
   StagingRing ring_;
   ForwardBatch batch_;
   ModelInput model_input_;

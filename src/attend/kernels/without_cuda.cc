@@ -17,6 +17,7 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/recurrent/cuda/recurrent.h"
 #include "attend/kernels/sampling/cuda/sampling.h"
+#include "attend/kernels/vision/cuda/vision.h"
 
 namespace attend::kernels::cuda {
 namespace {
@@ -104,12 +105,23 @@ void scale_by_position(const TensorView&, View<const int32_t>, const QueryTemper
   reject("scale_by_position");
 }
 void dynamic_angles(const DynamicAnglesArgs&, Stream&) { reject("dynamic_angles"); }
+void axis_angles(const AxisAnglesArgs&, Stream&) { reject("axis_angles"); }
 void rope_rows_by_length(const RopeRowsByLengthArgs&, Stream&) { reject("rope_rows_by_length"); }
 void gather_rows(const TensorView&, View<const int32_t>, const TensorView&, Stream&) {
   reject("gather_rows");
 }
+void add_rows(const TensorView&, const TensorView&, Stream&) { reject("add_rows"); }
 void clear_first_rows(View<const int32_t>, const TensorView&, Stream&) { reject("clear_first_rows"); }
 void apply_rope_rows(const RopeRowsArgs&, Stream&) { reject("apply_rope_rows"); }
+
+// vision
+void image_patches(const ImagePatchesArgs&, Stream&) { reject("image_patches"); }
+void add_table_rows(const AddTableRowsArgs&, Stream&) { reject("add_table_rows"); }
+void join_channels(const TensorView&, int64_t, const TensorView&, Stream&) { reject("join_channels"); }
+void average_patches(const AveragePatchesArgs&, Stream&) { reject("average_patches"); }
+void clamp_between(const TensorView&, const TensorView&, const TensorView&, const TensorView&, Stream&) {
+  reject("clamp_between");
+}
 
 // recurrent
 void causal_conv(const CausalConvArgs&, Stream&) { reject("causal_conv"); }

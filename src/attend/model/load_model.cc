@@ -83,8 +83,7 @@ void check_tensors(std::span<const WeightSlot> slots, WeightPrefixes prefixes, c
   }
   UnusedTensorRules rules{.layers = stored_name(std::string(architecture.names.layers) + ".", prefixes),
                           .predicts_more_tokens = architecture.predicts_more_tokens};
-  if (placement.device.type == DeviceType::kCpu)
-    if (const auto prefix = vision_prefix(files, spec)) rules.encoders = {prefix->tower, prefix->merger};
+  if (const auto prefix = vision_prefix(files, spec)) rules.encoders = {prefix->tower, prefix->merger};
   if (placement.has_prediction) rules.read_elsewhere = prediction_prefixes(spec, architecture, files);
   check_unused_tensors(slots, files, spec, rules);
 }

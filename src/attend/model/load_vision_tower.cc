@@ -15,6 +15,15 @@ const VisionNames& names_of(const ModelSpec& spec) {
   return architecture.vision->names;
 }
 
+// Slots of the tower; `files`: null: random weights.
+std::vector<WeightSlot> named_slots(VisionTower& tower, const CheckpointTensors* files,
+                                    const ModelSpec& spec) {
+  std::vector<WeightSlot> slots =
+      tower.weight_slots(files != nullptr ? vision_prefix(*files, spec).value() : VisionPrefix());
+  if (files != nullptr) find_quantized_tensors(slots, spec.quantization, *files);
+  return slots;
+}
+
 }  // namespace
 
 std::optional<VisionPrefix> vision_prefix(const CheckpointTensors& files, const ModelSpec& spec) {
@@ -29,15 +38,23 @@ std::optional<VisionPrefix> vision_prefix(const CheckpointTensors& files, const 
 std::unique_ptr<VisionTower> load_vision_tower(std::shared_ptr<const CheckpointTensors> files,
                                                const ModelSpec& spec, const ModelPlacement& placement) {
   auto tower = std::make_unique<VisionTower>(spec.vision.value(), names_of(spec), placement);
-  std::vector<WeightSlot> slots =
-      tower->weight_slots(files ? vision_prefix(*files, spec).value() : VisionPrefix());
-  if (files) {
-    find_quantized_tensors(slots, spec.quantization, *files);
-    tower->adopt(map_weights(slots, spec.quantization, std::move(files), {}));
+  const std::vector<WeightSlot> slots = named_slots(*tower, files.get(), spec);
+  const bool on_gpu = placement.device.type == DeviceType::kCuda;
+  if (!files) {
+    tower->adopt(make_dummy_weights(slots, on_gpu ? placement.dtype : spec.dtype, placement.device, {}));
+  } else if (on_gpu) {
+    tower->adopt(upload_weights(slots, spec.quantization, *files, placement.dtype, placement.device, {}));
+    files->check_unchanged();
   } else {
-    tower->adopt(make_dummy_weights(slots, spec.dtype, placement.device, {}));
+    tower->adopt(map_weights(slots, spec.quantization, std::move(files), {}));
   }
   return tower;
+}
+
+size_t vision_device_bytes(const CheckpointTensors* files, const ModelSpec& spec,
+                           const ModelPlacement& placement) {
+  VisionTower tower(spec.vision.value(), names_of(spec), placement);
+  return device_bytes(named_slots(tower, files, spec), spec.quantization, placement.dtype);
 }
 
 }  // namespace attend

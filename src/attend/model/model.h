@@ -39,7 +39,7 @@ struct HiddenOutput {
 // and, with deepstack layers, what the first layers add (VisionSpec::row_size()).
 struct EmbeddingRows {
   int first_token = 0;  // in the batch
-  TensorView rows;      // f32 [count, row_size]
+  TensorView rows;      // [count, row_size] of the dtype of activations
 };
 
 // Inputs of one step in addition to its ForwardBatch. Arrays are on the device.
@@ -57,10 +57,10 @@ struct ModelInput {
   // [num_tokens]: type of each token, for models with several (ModelSpec::num_token_types()), checked by the
   // caller. Empty: all are 0.
   View<const int32_t> token_types = {};
-  // CPUs: positions of RoPE with three axes (RopeConfig::pair_axes), [3, num_tokens]. Empty: each axis has
-  // the positions of the batch.
+  // Positions of RoPE with three axes (RopeConfig::pair_axes), [3, num_tokens]. Empty: each axis has the
+  // positions of the batch.
   View<const int32_t> rope_positions = {};
-  View<const EmbeddingRows> embedding_rows = {};  // CPUs
+  View<const EmbeddingRows> embedding_rows = {};
   // Recurrent states; null: the model has none. Slots are as in kernels::RecurrentBatch.
   const StatePool* states = nullptr;
   View<const int32_t> state_load_slots = {}, state_save_slots = {};

@@ -466,7 +466,6 @@ std::string refuse_images(const EngineConfig& config, const ModelSpec& model, co
     return "out_hidden_size " + std::to_string(vision.out_size) + " in vision_config: expected " +
            std::to_string(model.hidden_size) + ", the decoder's hidden_size";
   if (config.pooling) return "the engine pools inputs into vectors";
-  if (config.on_gpu()) return "attend encodes images on CPUs only: --device cpu";
   for (const RopeConfig& rope : model.ropes)
     if (!rope.pair_axes.empty() && rope.type != RopeType::kDefault)
       return "attend supports positions of images without rope scaling";
@@ -479,6 +478,19 @@ std::string refuse_images(const EngineConfig& config, const ModelSpec& model, co
            std::to_string(limits.max_tokens) + ", expected at least " +
            std::to_string(whole + limits.max_reqs - 1);
   return "";
+}
+
+// Configures the encoder of images. On a GPU its weights and encoded images count as weights; activations are
+// part of the memory that is reserved.
+void add_image_encoder(const EngineConfig& config, ResolvedExecutor& executor, const Checkpoint* checkpoint) {
+  executor.config.encodes_images = true;
+  executor.config.image_cache_bytes = config.image_cache_bytes;
+  if (!config.on_gpu()) return;
+  const ModelSpec& model = executor.config.model;
+  executor.weight_bytes += static_cast<double>(vision_device_bytes(
+                               checkpoint != nullptr ? checkpoint->open_tensors().get() : nullptr, model,
+                               executor.config.placement)) +
+                           static_cast<double>(config.image_cache_bytes);
 }
 
 // Returns the reason why the engine applies no LoRA adapters; empty: it does.
@@ -524,8 +536,7 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
     executors.push_back(resolve_executor(
         config, model, checkpoint,
         {.limits = info.limits, .context_length = info.context_length, .page_size = {}, .rank = rank}));
-  executors.front().config.encodes_images = info.no_images.empty();
-  executors.front().config.image_cache_bytes = config.image_cache_bytes;
+  if (info.no_images.empty()) add_image_encoder(config, executors.front(), checkpoint.get());
   if (info.speculation.algorithm && has_draft_model(*info.speculation.algorithm))
     for (int rank = 0; rank < config.tp_size; ++rank)
       executors.push_back(resolve_draft(config, model, info, executors[static_cast<size_t>(rank)]));

@@ -195,6 +195,7 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
 }
 
 void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const OpContext& context) {
+  if (norm.empty()) return add_rows(residual, 0, x, context);
   if (on_gpu(context)) {
     ensure(norm.kind == NormKind::kRms, "norm_add: a GPU adds the result of an RMSNorm only");
     ResidualAccess::free_scratch(residual);

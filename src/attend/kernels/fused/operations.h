@@ -155,11 +155,10 @@ void linear(const TensorView& x, const Linear& linear, const TensorView& out, co
 void linear_add(const TensorView& x, const Linear& linear, Residual& residual, const OpContext& context,
                 const Norm& post_norm = {});
 
-// residual += norm(x). x: [num_tokens, hidden_size]; overwritten.
+// residual += norm(x), or x without a norm. x: [num_tokens, hidden_size]; overwritten.
 void norm_add(const TensorView& x, const Norm& norm, Residual& residual, const OpContext& context);
 
-// residual[first + i] += x[i]. x: f32 [num_rows, hidden_size], last stride 1. CPU only: throws
-// Error(kUnsupported) on a GPU.
+// residual[first + i] += x[i]. x: [num_rows, hidden_size] of the residual's dtype, last stride 1.
 void add_rows(Residual& residual, int64_t first, const TensorView& x, const OpContext& context);
 
 // residual *= factor. factor: f32 [1], in the memory of the device.

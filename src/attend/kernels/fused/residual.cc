@@ -1,7 +1,10 @@
 #include "attend/base/error.h"
 #include "attend/base/parallel.h"
+#include "attend/kernels/common/check_view.h"
+#include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/fused/operations.h"
 #include "attend/kernels/fused/residual_access.h"
+#include "attend/kernels/norm_rope/cuda/elementwise.h"
 #include "attend/kernels/norm_rope/elementwise.h"
 
 namespace attend::kernels {
@@ -122,12 +125,17 @@ void ResidualAccess::set_deferred(Residual& residual, bool deferred) {
 }
 
 void add_rows(Residual& residual, int64_t first, const TensorView& x, const OpContext& context) {
-  if (context.stream.device.type == DeviceType::kCuda)
-    fail(ErrorCode::kUnsupported, "add_rows: attend adds rows to some tokens on CPUs only");
   require(x.rank == 2 && first >= 0 && first + x.shape[0] <= residual.num_tokens() &&
-              x.shape[1] == residual.sum().shape[1],
+              x.shape[1] == residual.sum().shape[1] && x.dtype == residual.sum().dtype,
           "add_rows: ", x, " from token ", first, " of ", residual.sum());
-  add_on_host(x, ResidualAccess::sum(residual).slice(0, first, first + x.shape[0]));
+  const auto rows = [&] { return residual.sum().slice(0, first, first + x.shape[0]); };
+  if (const OnGpu gpu(context.stream); gpu) {
+    require_activation_on(context.stream, "x", x);
+    ResidualAccess::free_scratch(residual);  // a deferred norm is that of the sum without x
+    return cuda::add_rows(x, rows(), context.stream);
+  }
+  ResidualAccess::sum(residual);  // adds the pending addend
+  add_on_host(x, rows());
 }
 
 }  // namespace attend::kernels

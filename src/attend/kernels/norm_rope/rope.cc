@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <string_view>
+#include <tuple>
 #include <utility>
 
 #include "attend/base/error.h"
@@ -101,6 +102,41 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
     require(angles->is_contiguous(), name, " ", *angles, ": expected a contiguous tensor");
   }
   cuda::dynamic_angles(args, stream);
+}
+
+void axis_angles(const AxisAnglesArgs& args, Stream& stream) {
+  const int64_t num_tokens = args.cos.shape[0], num_pairs = std::ssize(args.pair_axes);
+  constexpr int64_t kMaxPairs = 256;
+  require(num_pairs <= kMaxPairs, "pair_axes of ", num_pairs, " pairs: expected at most ", kMaxPairs);
+  const int64_t num_positions = args.table_cos.shape[0];
+  for (const auto& [name, angles, num_rows] : {std::tuple("cos", &args.cos, num_tokens),
+                                               {"sin", &args.sin, num_tokens},
+                                               {"table_cos", &args.table_cos, num_positions},
+                                               {"table_sin", &args.table_sin, num_positions}}) {
+    require_shape(name, *angles, {num_rows, num_pairs});
+    require_dtype(name, *angles, DType::kF32);
+    require_on(stream, name, *angles);
+    require(angles->is_contiguous(), name, " ", *angles, ": expected a contiguous tensor");
+  }
+  if (num_tokens == 0) return;
+  const int64_t num_axes = std::ssize(args.positions) / num_tokens;
+  require(std::ssize(args.positions) == num_axes * num_tokens, "positions: ", args.positions.size(),
+          ": expected as many for each axis as the ", num_tokens, " rows of cos");
+  for (const uint8_t axis : args.pair_axes)
+    require(axis < num_axes, "pair_axes: ", int{axis}, ": positions have ", num_axes, " axes");
+  if (const OnGpu gpu(stream); gpu) return cuda::axis_angles(args, stream);
+  for (const int32_t position : args.positions)
+    require(position >= 0 && position < num_positions, "position ", position, ": expected 0 to ",
+            num_positions - 1);
+  for (int64_t token = 0; token < num_tokens; ++token) {
+    float *const cos = args.cos[token].as<float>(), *const sin = args.sin[token].as<float>();
+    for (int64_t pair = 0; pair < num_pairs; ++pair) {
+      const int64_t axis = args.pair_axes[static_cast<size_t>(pair)];
+      const int64_t position = args.positions[static_cast<size_t>(axis * num_tokens + token)];
+      cos[pair] = args.table_cos[position].as<const float>()[pair];
+      sin[pair] = args.table_sin[position].as<const float>()[pair];
+    }
+  }
 }
 
 void scale_by_position(const TensorView& q, View<const int32_t> positions,

@@ -22,8 +22,8 @@ void rope(const TensorView& x, View<const int32_t> positions, const TensorView& 
 // Norms and rotation of q and k before attention, in one launch: each head is normalized like rms_norm if
 // there is a weight, then rotated like rope. k may be empty. On a GPU positions, cos, sin and norm weights
 // are read before earlier kernels of the stream have finished, so these must not write them. A caller that
-// writes them in a kernel must synchronize, or record an event after it, first. The exception is
-// dynamic_angles(), which does not allow later kernels to start early.
+// writes them in a kernel must synchronize, or record an event after it, first. The exceptions are
+// dynamic_angles() and axis_angles(), which do not allow later kernels to start early.
 struct NormRopeArgs {
   TensorView q = {}, k = {};            // [num_tokens, num_heads, head_dim], last stride 1; changed in place
   TensorView q_norm = {}, k_norm = {};  // [head_dim]; empty: no norm
@@ -57,6 +57,17 @@ struct DynamicAnglesArgs {
 };
 // Throws Error(kUnsupported) on the CPU, where the caller computes angles from the lengths.
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
+
+// Angles of positions with several axes (M-RoPE, arXiv 2409.12191; rows and columns of images). Pair i of row
+// t of cos and sin has the table's angle of position positions[pair_axes[i] * num_tokens + t].
+struct AxisAnglesArgs {
+  View<const int32_t> positions = {};         // [num_axes * num_tokens]
+  View<const uint8_t> pair_axes = {};         // [pairs], on the host; at most 256 pairs
+  TensorView table_cos = {}, table_sin = {};  // f32 [num_positions, pairs], contiguous
+  TensorView cos = {}, sin = {};              // f32 [num_tokens, pairs], contiguous; outputs
+};
+// Checks positions on the CPU.
+void axis_angles(const AxisAnglesArgs& args, Stream& stream);
 
 // Multiplies q by 1 + slope log(1 + floor((position + first) / floor_scale)), a temperature that depends on
 // the position (arXiv 2501.19399; Llama 4). q: [num_tokens, num_heads, head_dim], last stride 1, in place.

@@ -142,11 +142,9 @@ RopeTable::RopeTable(const RopeConfig& config, int num_positions, int max_tokens
   };
   if (config.type != RopeType::kDynamic) fill(0, 0);
   if (config.type == RopeType::kLongRope) fill(num_positions, config.original_max_position_embeddings + 1);
-  if (device.type == DeviceType::kCpu) {
-    step_cos_ = Tensor::empty({rows.step_rows, config.rotary_dim / 2}, DType::kF32);
-    step_sin_ = Tensor::empty({rows.step_rows, config.rotary_dim / 2}, DType::kF32);
-    return;
-  }
+  step_cos_ = Tensor::empty({rows.step_rows, config.rotary_dim / 2}, DType::kF32, device);
+  step_sin_ = Tensor::empty({rows.step_rows, config.rotary_dim / 2}, DType::kF32, device);
+  if (device.type == DeviceType::kCpu) return;
   if (rows.token_rows > 0) token_row_ = cuda::copy_to(token_row_, device);
   cos_ = cuda::copy_to(cos_, device);
   sin_ = cuda::copy_to(sin_, device);
@@ -160,33 +158,29 @@ double RopeTable::num_bytes(const RopeConfig& config, int num_positions, int max
 
 RopeRows RopeTable::rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream,
                          View<const int32_t> axes) {
-  if (!axes.empty() && !config_.pair_axes.empty()) return rows_by_axes(axes);
+  if (!axes.empty() && !config_.pair_axes.empty()) return rows_by_axes(axes, stream);
   if (config_.type == RopeType::kDynamic) return rows_by_length(batch, prompt_lens, stream);
   if (!on_gpu()) check_positions(batch.positions);
   if (config_.type == RopeType::kLongRope) return rows_from_two_tables(batch, prompt_lens, stream);
   return {.cos = cos_, .sin = sin_, .positions = batch.positions, .interleaved = config_.interleaved};
 }
 
-RopeRows RopeTable::rows_by_axes(View<const int32_t> axes) {
+RopeRows RopeTable::rows_by_axes(View<const int32_t> axes, Stream& stream) {
   const size_t num_tokens = axes.size() / 3;
-  ensure(!on_gpu() && config_.type == RopeType::kDefault,
-         "positions with three axes on a GPU, or with scaling");
+  ensure(config_.type == RopeType::kDefault, "positions with three axes and rope scaling");
   require(axes.size() == 3 * num_tokens && std::ssize(axes) <= 3 * token_row_.shape(0),
           "positions with three axes: ", axes.size(), " for at most ", token_row_.shape(0), " tokens");
-  check_positions(axes);
-  for (size_t token = 0; token < num_tokens; ++token) {
-    const auto row = static_cast<int64_t>(token);
-    float* const cos = step_cos_.view()[row].as<float>();
-    float* const sin = step_sin_.view()[row].as<float>();
-    for (size_t pair = 0; pair < config_.pair_axes.size(); ++pair) {
-      const int64_t position = axes[config_.pair_axes[pair] * num_tokens + token];
-      cos[pair] = cos_.view()[position].as<float>()[pair];
-      sin[pair] = sin_.view()[position].as<float>()[pair];
-    }
-  }
   const auto count = static_cast<int64_t>(num_tokens);
-  return {.cos = step_cos_.view().slice(0, 0, count),
-          .sin = step_sin_.view().slice(0, 0, count),
+  const TensorView cos = step_cos_.view().slice(0, 0, count), sin = step_sin_.view().slice(0, 0, count);
+  kernels::axis_angles({.positions = axes,
+                        .pair_axes = config_.pair_axes,
+                        .table_cos = cos_,
+                        .table_sin = sin_,
+                        .cos = cos,
+                        .sin = sin},
+                       stream);
+  return {.cos = cos,
+          .sin = sin,
           .positions = token_row_.span<int32_t>().first(num_tokens),
           .interleaved = config_.interleaved};
 }

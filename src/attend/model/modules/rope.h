@@ -61,9 +61,9 @@ class RopeTable {
 
   // Returns the rows for the tokens of `batch`, valid until the next call. Checks positions on the CPU.
   // `prompt_lens`: [num_reqs]; only kDynamic and kLongRope read it, and throw Error(kInvalidArgument) without
-  // it. Allocates nothing. On a GPU, kDynamic and kLongRope launch a kernel.
+  // it. Allocates nothing. On a GPU, kDynamic, kLongRope and axes launch a kernel.
   //
-  // `axes`: positions [3, num_tokens], for tables with pair_axes on the CPU; empty: those of the batch.
+  // `axes`: positions [3, num_tokens], for tables with pair_axes; empty: those of the batch.
   RopeRows rows(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream,
                 View<const int32_t> axes = {});
 
@@ -74,7 +74,7 @@ class RopeTable {
   RopeRows rows_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
   View<int32_t> token_rows(const ForwardBatch& batch, View<const int32_t> prompt_lens);
   RopeRows rows_from_two_tables(const ForwardBatch& batch, View<const int32_t> prompt_lens, Stream& stream);
-  RopeRows rows_by_axes(View<const int32_t> axes);
+  RopeRows rows_by_axes(View<const int32_t> axes, Stream& stream);
   void fill_by_length(const ForwardBatch& batch, View<const int32_t> prompt_lens);
 
   RopeConfig config_;

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "attend/base/parallel.h"
-
 namespace attend {
 
 PatchLayout make_patch_layout(const ImageItem& image, const VisionSpec& spec) {
@@ -29,45 +27,17 @@ PatchLayout make_patch_layout(const ImageItem& image, const VisionSpec& spec) {
   return layout;
 }
 
-Tensor make_patches(const ImageItem& image, const PatchLayout& layout, int begin, int end,
-                    const ImageProcessorSpec& spec) {
-  constexpr int kChannels = Image::kChannels;
-  const int64_t size = spec.patch_size, frame = size * size;
-  const int num_frames = std::max(1, spec.num_frames);
-  // Mean and deviation of pixels from 0 to 255, in float32 as torchvision computes them.
-  float mean[kChannels], deviation[kChannels];
-  for (size_t c = 0; c < kChannels; ++c) {
-    mean[c] = spec.mean[c] * 255.0f;
-    deviation[c] = spec.std[c] * 255.0f;
+kernels::ImagePatchesArgs patch_args(const ImageProcessorSpec& spec) {
+  kernels::ImagePatchesArgs args{.patch_size = spec.patch_size,
+                                 .num_frames = std::max(1, spec.num_frames),
+                                 .channels_last = spec.channels_last};
+  // Of pixels from 0 to 255, in float32 as torchvision computes them.
+  for (size_t c = 0; c < args.mean.size(); ++c) {
+    args.mean[c] = spec.mean[c] * 255.0f;
+    args.deviation[c] = spec.std[c] * 255.0f;
   }
-  Tensor patches = Tensor::empty({end - begin, kChannels * num_frames * frame}, DType::kF32);
-  parallel_for_rows(end - begin, patches.shape(1), [&](int64_t i) {
-    const auto index = static_cast<size_t>(begin + i);
-    const int64_t top = layout.patch_rows[index] * size, left = layout.patch_columns[index] * size;
-    float* to = patches.view()[i].as<float>();
-    if (spec.channels_last) {
-      for (int64_t y = 0; y < size; ++y) {
-        const uint8_t* from =
-            image.pixels.pixels.data() + ((top + y) * image.pixels.width + left) * kChannels;
-        // transformers multiplies by this number and does not divide.
-        constexpr auto kScale = static_cast<float>(1.0 / 255.0);
-        for (int64_t x = 0; x < size * kChannels; ++x)
-          *to++ = 2.0f * (static_cast<float>(*from++) * kScale - 0.5f);
-      }
-      return;
-    }
-    for (int c = 0; c < kChannels; ++c) {
-      float* const first_frame = to;
-      for (int64_t y = 0; y < size; ++y) {
-        const uint8_t* from =
-            image.pixels.pixels.data() + ((top + y) * image.pixels.width + left) * kChannels + c;
-        for (int64_t x = 0; x < size; ++x, from += kChannels)
-          *to++ = (static_cast<float>(*from) - mean[c]) / deviation[c];
-      }
-      for (int repeated = 1; repeated < num_frames; ++repeated) to = std::copy_n(first_frame, frame, to);
-    }
-  });
-  return patches;
+  if (spec.channels_last) args.num_frames = 1;
+  return args;
 }
 
 }  // namespace attend

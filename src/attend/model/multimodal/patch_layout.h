@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "attend/kernels/vision/vision.h"
 #include "attend/model/config/vision_spec.h"
 #include "attend/model/multimodal/image_item.h"
 #include "attend/tensor/tensor.h"
@@ -21,9 +22,7 @@ struct PatchLayout {
 };
 PatchLayout make_patch_layout(const ImageItem& image, const VisionSpec& spec);
 
-// Normalized pixels of the patches [begin, end) in their order, f32 [end - begin, channels * frames *
-// patch_size^2].
-Tensor make_patches(const ImageItem& image, const PatchLayout& layout, int begin, int end,
-                    const ImageProcessorSpec& spec);
+// Arguments of kernels::image_patches() that the processor determines.
+kernels::ImagePatchesArgs patch_args(const ImageProcessorSpec& spec);
 
 }  // namespace attend

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "attend/kernels/attention/attention_plan.h"
@@ -20,34 +21,52 @@ namespace attend {
 class VisionEncoding {
  public:
   static constexpr int kRangePatches = 512;
-  // Allocates the activations. `tower` must outlive this object.
-  VisionEncoding(const VisionTower& tower, std::shared_ptr<const ImageItem> image,
-                 int range_patches = kRangePatches);
+  // A GPU needs more rows to be busy.
+  static constexpr int kGpuRangePatches = 4096;
+  // Allocates the activations, and copies the pixels and the layout to the tower's device. `stream`: of that
+  // device, also for advance(). `range_patches`: 0: the device's. `tower` must outlive this object.
+  VisionEncoding(const VisionTower& tower, std::shared_ptr<const ImageItem> image, Stream& stream,
+                 int range_patches = 0);
   VisionEncoding(const VisionEncoding&) = delete;
 
-  // Computes the next part. Returns false if there is none.
+  // Computes the next part. Returns false if there is none. On a GPU, only queues it.
   bool advance(Stream& stream);
+  // Floating-point operations of the products of the next part; 0 if there is none.
+  double part_flops() const;
 
   const ImageItem& image() const { return *image_; }
-  // After the last part: rows of the image's tokens, row by row of the image: f32 [num_tokens,
-  // spec.row_size()].
+  // After the last part: rows of the image's tokens, row by row of the image: [num_tokens, spec.row_size()]
+  // of tower.dtype().
   Tensor rows() const;
 
  private:
   // Adjacent patches that consist of whole tokens and, with windows, of whole windows.
   struct Range {
-    int32_t begin = 0, end = 0;        // patches
-    size_t window = 0;                 // the first one
-    std::vector<int32_t> cu_seqlen_q;  // of windows, from `begin` on
-    std::vector<int32_t> lengths;      // of windows
+    int32_t begin = 0, end = 0;  // patches
+    // Of the range's patches as queries, on the device: those of the image, and with windows those of the
+    // windows.
+    struct Queries {
+      View<const int32_t> cu_seqlen_q = {}, seqlen_kv = {};
+      const int32_t* cu_seqlen_kv = nullptr;
+      int max_seqlen_q = 0, max_seqlen_kv = 0;
+    } whole = {}, windows = {};
     kernels::Residual residual;
+
+    int32_t num_rows() const { return end - begin; }
   };
 
-  void make_ranges(int range_patches);
-  void make_angles();
+  // Integers on the host that upload() copies to the device in one piece.
+  class Indices;
+
+  std::vector<std::pair<int32_t, int32_t>> divide(int range_patches) const;  // begins and ends of the ranges
+  void allocate();
+  void make_indices(Stream& stream);
+  void make_taps(Stream& stream);
+  void make_angles(Stream& stream);
+  // Returns the tensor itself, or a copy on the device.
+  Tensor upload(const Tensor& on_host, Stream& stream) const;
+  bool has_windows(int layer) const;
   void embed(Range& range, const kernels::OpContext& context);
-  void add_positions(const Range& range) const;
-  void add_axis_positions(const Range& range) const;
   // out = x W per part, side by side, with inputs and outputs clamped. x is not changed.
   void project_clipped(const TensorView& x, const std::vector<Linear>& parts,
                        const std::vector<VisionClip>& clamps, const TensorView& out,
@@ -72,15 +91,23 @@ class VisionEncoding {
   const VisionWeights& weights_;
   const std::shared_ptr<const ImageItem> image_;
   const PatchLayout layout_;
+  const Device device_;
   int64_t num_patches_, max_range_ = 0;  // max_range_: patches of the largest range
-  Tensor sum_, scratch_, gathered_;      // [num_patches, hidden_size]: Residual::Memory
-  Tensor cos_, sin_;                     // f32 [num_patches, head_dim / 2]; empty: no rotation
-  std::vector<int32_t> patch_indices_;   // 0, 1, ...: rows of cos_ and sin_
-  Tensor qkv_;                           // [num_patches, 3 * hidden_size]
-  Tensor out_;                           // [num_tokens, row_size], in the order of the layout
-  // Buffers for one range: [max_range_, hidden_size]; [max_range_, 2 * intermediate_size] with a gate;
-  // [max_range_, intermediate_size]; twice [tokens of the range, hidden_size * patches per token].
-  Tensor attended_, gate_up_, inner_, merged_, merged_inner_;
+  Tensor pixels_;                        // u8 [height, width, 3]
+  Tensor indices_;                       // of all views of integers
+  View<const int32_t> patch_rows_, patch_columns_, patch_indices_;  // [num_patches]; indices: 0, 1, ...
+  View<const int32_t> places_;       // with windows: place in the layout of each token of the image
+  Tensor taps_;                      // u8: TableTap [num_patches * taps_per_row_]
+  int taps_per_row_ = 0;             // rows of `positions` that a patch adds
+  Tensor sum_, scratch_, gathered_;  // [num_patches, hidden_size]: Residual::Memory
+  Tensor cos_, sin_;                 // f32 [num_patches, head_dim / 2]; empty: no rotation
+  Tensor table_cos_, table_sin_;     // f32 [places on one side, head_dim / 2]
+  Tensor qkv_;                       // [num_patches, 3 * hidden_size]
+  Tensor out_, ordered_;             // [num_tokens, row_size]: in the order of the layout, of the image
+  // Buffers for one range: [max_range_, pixels of a patch]; [max_range_, hidden_size]; [max_range_, 2 *
+  // intermediate_size] with a gate; [max_range_, intermediate_size]; twice [tokens of the range, hidden_size
+  // * patches per token].
+  Tensor patches_, attended_, gate_up_, inner_, merged_, merged_inner_;
   // Clamped inputs of a projection, [max_range_, max(hidden_size, intermediate_size)], and what it adds,
   // [max_range_, hidden_size]; empty without clamps.
   Tensor clamped_, addend_;

@@ -4,6 +4,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/multimodal/vision_encoding.h"
+#include "attend/tensor/cuda.h"
 
 namespace attend {
 
@@ -12,8 +13,6 @@ using kernels::NormKind;
 
 VisionTower::VisionTower(const VisionSpec& spec, const VisionNames& names, const ModelPlacement& placement)
     : spec_(spec), names_(names), placement_(placement) {
-  require(placement.device.type == DeviceType::kCpu, "vision tower on ", placement.device,
-          ": attend encodes images on CPUs only");
   const Norm norm{.eps = spec.norm_eps, .kind = spec.norm_kind};
   weights_.first_norm = norm;
   weights_.layers.resize(static_cast<size_t>(spec.num_layers));
@@ -21,15 +20,24 @@ VisionTower::VisionTower(const VisionSpec& spec, const VisionNames& names, const
     layer.attention_norm = layer.mlp_norm = layer.attention_post_norm = layer.mlp_post_norm = norm;
   weights_.merger.norm = norm;
   if (spec.merge == VisionMerge::kScaledMean) {
-    ones_ = Tensor::from<float>(std::vector<float>(static_cast<size_t>(spec.hidden_size), 1.0f),
-                                {spec.hidden_size});
-    weights_.merger.token_norm = ones_;
     weights_.merger.norm = {};
   } else if (spec.merge != VisionMerge::kMean) {
     weights_.merger.norm.eps = spec.merge_eps;
   }
   weights_.deepstack.resize(spec.deepstack_layers.size());
   for (VisionMerger& merger : weights_.deepstack) merger.norm = weights_.merger.norm;
+}
+
+void VisionTower::adopt(LoadedWeights weights) {
+  loaded_ = std::move(weights);
+  const auto vector = [&](int size, float value) {
+    const Tensor host = Tensor::from<float>(std::vector<float>(static_cast<size_t>(size), value), {size});
+    return placement_.device.type == DeviceType::kCpu ? host : cuda::copy_to(host, placement_.device);
+  };
+  zeros_ = vector(spec_.head_dim(), 0.0f);
+  if (spec_.merge != VisionMerge::kScaledMean) return;
+  ones_ = vector(spec_.hidden_size, 1.0f);
+  weights_.merger.token_norm = ones_;
 }
 
 StoredForm VisionTower::stored_form() const { return {.norm_biases = spec_.norm_kind == NormKind::kLayer}; }
@@ -140,7 +148,7 @@ void VisionTower::add_deepstack(const VisionPrefix& prefix, std::vector<WeightSl
 }
 
 Tensor VisionTower::encode(std::shared_ptr<const ImageItem> image, Stream& stream) const {
-  VisionEncoding encoding(*this, std::move(image));
+  VisionEncoding encoding(*this, std::move(image), stream);
   while (encoding.advance(stream)) {
   }
   return encoding.rows();

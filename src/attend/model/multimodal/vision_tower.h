@@ -49,18 +49,21 @@ struct VisionWeights {
 // Used by one thread.
 class VisionTower {
  public:
-  // `placement`: on a CPU.
   VisionTower(const VisionSpec& spec, const VisionNames& names, const ModelPlacement& placement);
   VisionTower(const VisionTower&) = delete;
 
   // All weights, with names below `prefix`. Slots point into the tower.
   std::vector<WeightSlot> weight_slots(const VisionPrefix& prefix);
-  void adopt(LoadedWeights weights) { loaded_ = std::move(weights); }
+  void adopt(LoadedWeights weights);
   size_t weight_bytes() const { return loaded_.num_bytes; }
 
   const VisionSpec& spec() const { return spec_; }
   const ModelPlacement& placement() const { return placement_; }
   const VisionWeights& weights() const { return weights_; }
+  // Weights of a norm without weights, which has an offset of 1: f32 [head_dim].
+  const TensorView& zeros() const { return zeros_.view(); }
+  // Dtype of activations.
+  DType dtype() const { return placement_.device.type == DeviceType::kCpu ? DType::kF32 : placement_.dtype; }
 
   // Encodes an image at once: VisionEncoding::rows().
   Tensor encode(std::shared_ptr<const ImageItem> image, Stream& stream) const;
@@ -75,7 +78,8 @@ class VisionTower {
   const VisionNames& names_;
   const ModelPlacement placement_;
   VisionWeights weights_;
-  Tensor ones_;  // VisionMerger::token_norm of kScaledMean
+  Tensor ones_;   // f32 [hidden_size]: VisionMerger::token_norm of kScaledMean
+  Tensor zeros_;  // f32 [head_dim]
   LoadedWeights loaded_;
 };
 

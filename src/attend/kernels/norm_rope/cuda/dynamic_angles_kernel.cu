@@ -1,11 +1,11 @@
 // Values that depend on each token's position and its request's length: cos and sin of RoPE with dynamic NTK
-// scaling, and row indices of the two tables of longrope.
+// scaling, and row indices of the two tables of longrope. Also cos and sin of positions with several axes.
 //
 //   tile        angles: 1 token per CTA, one angle per thread; rows: one token per thread
 //   warps       2, all alike
 //   registers   38; 16
 //   shared      none
-//   bytes       8 head_dim / 2 per token written; 4 per token written
+//   bytes       8 head_dim / 2 per token written, and read with several axes; 4 per token written
 //   bound       float64 arithmetic; latency
 #include "attend/kernels/metadata/lengths.h"
 #include "attend/kernels/norm_rope/cuda/dynamic_angles_kernel.h"
@@ -58,7 +58,25 @@ __global__ void __launch_bounds__(kThreads)
   params.rows[token] = row;
 }
 
+// Never allows dependents to start early, for the same reason.
+__global__ void __launch_bounds__(kThreads)
+    axis_angles_kernel(const __grid_constant__ AxisAnglesParams params) {
+  const int64_t token = blockIdx.x;
+  for (int pair = static_cast<int>(threadIdx.x); pair < params.half; pair += kThreads) {
+    const int64_t position = params.positions[params.pair_axes[pair] * int64_t{params.num_tokens} + token];
+    params.cos[token * params.half + pair] = params.table_cos[position * params.half + pair];
+    params.sin[token * params.half + pair] = params.table_sin[position * params.half + pair];
+  }
+}
+
 }  // namespace
+
+void launch_axis_angles(const AxisAnglesParams& params, void* stream) {
+  if (params.num_tokens == 0) return;
+  axis_angles_kernel<<<static_cast<unsigned>(params.num_tokens), kThreads, 0,
+                       static_cast<cudaStream_t>(stream)>>>(params);
+  attend::cuda::check(cudaGetLastError(), "axis_angles");
+}
 
 void launch_rope_rows_by_length(const RopeRowsByLengthParams& params, void* stream) {
   if (params.num_tokens == 0) return;

@@ -1,5 +1,7 @@
 #include "attend/kernels/norm_rope/cuda/elementwise.h"
 
+#include <algorithm>
+
 #include "attend/base/error.h"
 #include "attend/kernels/common/cuda/view_params.h"
 #include "attend/kernels/kv_store/cuda/store_kernel.h"
@@ -289,6 +291,19 @@ void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream) {
                         stream.handle);
 }
 
+void axis_angles(const AxisAnglesArgs& args, Stream& stream) {
+  AxisAnglesParams params{.positions = args.positions.data(),
+                          .table_cos = args.table_cos.as<const float>(),
+                          .table_sin = args.table_sin.as<const float>(),
+                          .cos = args.cos.as<float>(),
+                          .sin = args.sin.as<float>(),
+                          .num_tokens = static_cast<int32_t>(args.cos.shape[0]),
+                          .half = static_cast<int32_t>(args.cos.shape[1]),
+                          .pair_axes = {}};
+  std::ranges::copy(args.pair_axes, params.pair_axes);
+  launch_axis_angles(params, stream.handle);
+}
+
 void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
   launch_rope_rows_by_length({.positions = args.positions.data(),
                               .cu_seqlen_q = args.cu_seqlen_q.data(),
@@ -303,6 +318,12 @@ void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream) {
 
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream) {
   launch_copy_rows(copy_params(x, rows, out), stream.handle);
+}
+
+void add_rows(const TensorView& x, const TensorView& out, Stream& stream) {
+  CopyRowsParams params = copy_params(x, {}, out);
+  params.add = true;
+  launch_copy_rows(params, stream.handle);
 }
 
 void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream) {

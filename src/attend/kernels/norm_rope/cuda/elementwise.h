@@ -41,9 +41,12 @@ void norm_rope_store(const NormRopeArgs& rope, const StoreKvArgs& store, Stream&
 void scale_by_position(const TensorView& q, View<const int32_t> positions,
                        const QueryTemperature& temperature, Stream& stream);
 void dynamic_angles(const DynamicAnglesArgs& args, Stream& stream);
+void axis_angles(const AxisAnglesArgs& args, Stream& stream);
 void rope_rows_by_length(const RopeRowsByLengthArgs& args, Stream& stream);
 // Without `rows`: all rows.
 void gather_rows(const TensorView& x, View<const int32_t> rows, const TensorView& out, Stream& stream);
+// out += x, of one dtype.
+void add_rows(const TensorView& x, const TensorView& out, Stream& stream);
 void clear_first_rows(View<const int32_t> positions, const TensorView& x, Stream& stream);
 
 // Norm, rotation and store of a latent row on a GPU. Arguments are those checked by the entry.
