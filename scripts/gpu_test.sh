@@ -51,6 +51,9 @@ suites=(
   "recurrent_models_test=*gpu*"
   "tiny_model_test=*gpu*"
   "model_golden_test=*gpu*"
+  "vision_kernels_test=*gpu*"
+  "vision_test=*gpu*"
+  "images_test=*gpu*"
   cli_test
 )
 # Cases of --sanitize: tools, program, tests. m is memcheck, r racecheck, s synccheck, i initcheck. R and S are skipped

@@ -325,6 +325,24 @@ TEST(ChooseAttention, RunsPrefillForNearlyOneWorkTilePerSmOfOneRequest) {
 }
 
 // Plans for GPUs of compute capability 9.0 assume its own kernel, so the sm80 kernel never runs there.
+// A range of patches that attends to all patches of its image, and windows of Qwen2.5-VL.
+TEST(ChooseAttention, RunsPrefillForVisionTowersAndTilesForTheirWindows) {
+  const auto make_tower = [](int num_reqs, int seqlen_q, int num_heads, int head_dim) {
+    AttentionProblem problem = make_attention(num_reqs, seqlen_q, num_heads, num_heads, head_dim);
+    problem.step.limits.split_rule = SplitRule::kNone;
+    problem.causal = false;
+    return problem;
+  };
+  // Qwen3-VL-2B; Gemma 3 and Qwen3-VL-8B; Qwen2.5-VL; Pixtral.
+  constexpr std::pair<int, std::string_view> kTowers[] = {
+      {64, "sm90 prefill 64/64"}, {72, "sm90 prefill 96/96"}, {80, "sm90 prefill 96/96"}};
+  for (const auto& [head_dim, name] : kTowers)
+    for (const int num_patches : {4096, 1024, 256})
+      EXPECT_EQ(choose(make_tower(1, num_patches, 16, head_dim), kH100).row.name, name) << num_patches;
+  EXPECT_EQ(choose(make_tower(64, 64, 16, 80), kH100).row.name, "sm80 tiles 128/128");
+  EXPECT_EQ(choose(make_tower(1, 4096, 16, 72), kA100).row.name, "sm80 tiles 128/128");
+}
+
 TEST(ChooseAttention, RunsOnlyTheSm90MlaKernelOnComputeCapability90) {
   for_each_problem([](const AttentionProblem& problem, const GpuFacts& gpu) {
     EXPECT_NE(kernel_for(problem, gpu),

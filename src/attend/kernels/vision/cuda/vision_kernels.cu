@@ -3,7 +3,7 @@
 //
 //   tile        one row (patch or token) per CTA; clamps: part of a row
 //   warps       up to 8, all alike, neighboring threads have neighboring elements of the result
-//   registers   few
+//   registers   26 to 32
 //   shared      none
 //   bytes       every row read and written once; patches read one byte per element and write two or four
 //   bound       memory

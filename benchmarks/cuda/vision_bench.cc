@@ -1,0 +1,168 @@
+// Times vision towers on the GPU with random bf16 weights: an image of about a megapixel through all parts of
+// its encoding, compared with the products of the same tower without biases, norms and attention. Prints
+// milliseconds, TFLOP/s of both, and their ratio.
+//
+//   cuda_vision_bench [SIDE_IN_PIXELS]
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <vector>
+
+#include "attend/bench/timing.h"
+#include "attend/exec/image_encoder.h"
+#include "attend/kernels/gemm/linear.h"
+#include "attend/model/load_vision_tower.h"
+#include "attend/model/multimodal/vision_encoding.h"
+#include "benchmarks/cuda/counts.h"
+
+namespace attend::bench {
+namespace {
+
+constexpr Device kGpu{DeviceType::kCuda, 0};
+constexpr int kRepeats = 10;
+
+struct TowerShape {
+  const char* name;
+  int num_layers, hidden_size, intermediate_size, out_size;
+  std::vector<int> deepstack_layers;
+};
+
+ModelSpec make_spec(const TowerShape& shape) {
+  ModelSpec spec;
+  spec.architecture = "Qwen3VLForConditionalGeneration";
+  spec.dtype = DType::kBF16;
+  spec.vision = VisionSpec{.processor = {.patch_size = 16,
+                                         .min_pixels = 65536,
+                                         .max_pixels = 16777216,
+                                         .mean = {0.5f, 0.5f, 0.5f},
+                                         .std = {0.5f, 0.5f, 0.5f}},
+                           .num_layers = shape.num_layers,
+                           .hidden_size = shape.hidden_size,
+                           .num_heads = 16,
+                           .intermediate_size = shape.intermediate_size,
+                           .out_size = shape.out_size,
+                           .patch_bias = true,
+                           .position_side = 48,
+                           .deepstack_layers = shape.deepstack_layers};
+  return spec;
+}
+
+std::shared_ptr<const ImageItem> make_image(int width, int height, const ImageProcessorSpec& spec) {
+  Image image{.width = width, .height = height};
+  image.pixels.resize(static_cast<size_t>(image.num_pixels() * Image::kChannels));
+  for (size_t i = 0; i < image.pixels.size(); ++i)
+    image.pixels[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
+  return prepare_image(image, spec);
+}
+
+// Returns the median milliseconds of work that `queue` adds to the stream.
+template <class Queue>
+double time_ms(Stream& stream, const Queue& queue) {
+  std::vector<double> times;
+  for (int i = 0; i < kRepeats + 2; ++i) {
+    cuda::synchronize(stream);
+    const double seconds = measure_seconds([&] {
+      queue();
+      cuda::synchronize(stream);
+    });
+    if (i >= 2) times.push_back(1e3 * seconds);
+  }
+  return median(std::move(times));
+}
+
+// The products of all layers, and their floating-point operations.
+class Products {
+ public:
+  Products(const VisionTower& tower, int64_t num_rows) {
+    const VisionSpec& spec = tower.spec();
+    for (const VisionLayer& layer : tower.weights().layers)
+      for (const std::vector<Linear>* linear : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down})
+        weights_.push_back(linear->front().weight);
+    x_ = cuda::zeros({num_rows, spec.intermediate_size}, DType::kBF16, kGpu);
+    out_ =
+        cuda::zeros({num_rows, std::max(3 * spec.hidden_size, spec.intermediate_size)}, DType::kBF16, kGpu);
+    for (const Weight& weight : weights_)
+      flops_ += 2.0 * static_cast<double>(num_rows * weight.in_features() * weight.out_features());
+  }
+  void queue(Stream& stream) const {
+    for (const Weight& weight : weights_) {
+      const int64_t rows = x_.shape(0), in = weight.in_features(), out = weight.out_features();
+      kernels::linear(
+          {.x = x_.view().reshape({rows * x_.shape(1)}).slice(0, 0, rows * in).reshape({rows, in}),
+           .weight = weight,
+           .bias = {},
+           .out = out_.view().reshape({rows * out_.shape(1)}).slice(0, 0, rows * out).reshape({rows, out})},
+          stream);
+    }
+  }
+  double flops() const { return flops_; }
+
+ private:
+  std::vector<Weight> weights_;
+  Tensor x_, out_;
+  double flops_ = 0.0;
+};
+
+void run(const TowerShape& shape, int side, Stream& stream) {
+  const ModelSpec spec = make_spec(shape);
+  const auto tower = load_vision_tower(nullptr, spec, {kGpu, DType::kBF16});
+  const auto image = make_image(side, side, spec.vision->processor);
+  double flops = 0.0;
+  VisionEncoding counted(*tower, image, stream);
+  do flops += counted.part_flops();
+  while (counted.advance(stream));
+  const double whole_ms = time_ms(stream, [&] { tower->encode(image, stream); });
+  std::vector<std::unique_ptr<VisionEncoding>> encodings;
+  for (int i = 0; i < kRepeats + 2; ++i)
+    encodings.push_back(std::make_unique<VisionEncoding>(*tower, image, stream));
+  size_t next = 0;
+  const double parts_ms = time_ms(stream, [&] {
+    VisionEncoding& encoding = *encodings[next++];
+    while (encoding.advance(stream)) {
+    }
+  });
+  const Products products(*tower, image->num_tokens() * int64_t{4});
+  const double products_ms = time_ms(stream, [&] { products.queue(stream); });
+  const double rate = flops / parts_ms / 1e9, products_rate = products.flops() / products_ms / 1e9;
+  std::printf(
+      "%-14s %d x %d, %d tokens: %.2f ms (with memory and copies %.2f), %.0f TFLOP/s; products %.2f ms, "
+      "%.0f TFLOP/s; ratio %.0f %%\n",
+      shape.name, image->pixels.width, image->pixels.height, image->num_tokens(), parts_ms, whole_ms, rate,
+      products_ms, products_rate, 100.0 * rate / products_rate);
+  std::fflush(stdout);
+}
+
+// Prints the time that an engine's steps are longer by while an image of 1920 x 1080 pixels is encoded: that
+// of each call of the encoder, the first of which allocates and copies.
+void run_between_steps(const TowerShape& shape, Stream& stream) {
+  const ModelSpec spec = make_spec(shape);
+  ImageEncoder encoder(load_vision_tower(nullptr, spec, {kGpu, DType::kBF16}), /*max_bytes=*/0);
+  const auto image = make_image(1920, 1080, spec.vision->processor);
+  std::vector<double> times;
+  for (int repeat = 0; repeat < 3; ++repeat) {
+    times.clear();
+    bool is_complete = false;
+    while (!is_complete)
+      times.push_back(1e3 * measure_seconds([&] {
+                        is_complete = encoder.advance(image, stream).has_value();
+                        cuda::synchronize(stream);
+                      }));
+  }
+  std::printf("%-14s %d x %d between steps: %zu calls, the first %.1f ms, the longest %.1f ms\n", shape.name,
+              image->pixels.width, image->pixels.height, times.size(), times.front(),
+              *std::max_element(times.begin(), times.end()));
+  std::fflush(stdout);
+}
+
+}  // namespace
+}  // namespace attend::bench
+
+int main(int argc, char** argv) {
+  using namespace attend;
+  cuda::OwnedStream stream(bench::kGpu);
+  const std::vector<bench::TowerShape> shapes{{"Qwen3-VL-2B", 24, 1024, 4096, 2048, {5, 11, 17}},
+                                              {"Qwen3-VL-8B", 27, 1152, 4304, 4096, {8, 16, 24}}};
+  for (const int64_t side : bench::parse_counts(argc, argv, {1024}))
+    for (const bench::TowerShape& shape : shapes) bench::run(shape, static_cast<int>(side), stream.get());
+  bench::run_between_steps(shapes.back(), stream.get());
+}
