@@ -53,7 +53,7 @@ struct AttentionLayer {
   int window_left = -1;    // inclusive; -1: none
   int window_right = 0;    // tokens after its own that a query sees; 0: none, or by `type`; -1: all
   int chunk = 0;           // 0: none
-  // Tokens of an image see later ones of it (ForwardBatch::last_keys).
+  // Tokens of an image see later ones of it (ForwardBatch::items).
   bool bidirectional_items = false;
   bool has_sinks = false;
   View<const float> sinks = {};  // [num_q_heads] on the device; empty: none, or not loaded yet
@@ -67,8 +67,7 @@ struct AttentionLayer {
     return {.causal = type == AttentionType::kDecoder || window_right != 0,
             .window_left = window_left,
             .chunk = chunk,
-            .window_right = window_right < 0 ? std::numeric_limits<int32_t>::max() : window_right,
-            .bidirectional_items = bidirectional_items};
+            .window_right = window_right < 0 ? std::numeric_limits<int32_t>::max() : window_right};
   }
 };
 

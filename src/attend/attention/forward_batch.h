@@ -79,11 +79,7 @@ struct ForwardBatch {
   View<const int32_t> positions = {};        // [num_tokens]
   View<const TokenSlot> out_slots = {};      // [num_tokens]; -1: do not store
   View<const uint64_t> tree_mask = {};       // [num_tokens, ceil(max_seqlen_q / 64)]; empty: causal
-  // CPUs: position of the last key that each token sees in layers with bidirectional_items. [num_tokens], or
-  // empty: its own.
-  View<const int32_t> last_keys = {};
-  // GPUs: the same as ranges of tokens, on the host.
-  View<const BidirectionalItem> items = {};
+  View<const BidirectionalItem> items = {};  // on the host; without a tree mask
   // Described in kernels/attention/attention_batch.h. False if a request reads keys that another request
   // computes in this step, for example if both have the same prefix.
   bool prefix_ready = false;

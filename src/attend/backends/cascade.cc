@@ -15,9 +15,7 @@ constexpr kernels::AttentionMask kEveryKey{.causal = false};
 
 // Decode steps, which cascade, have no tokens of images.
 bool sees_all_before(const AttentionLayer& layer) {
-  kernels::AttentionMask mask = layer.attention_mask();
-  mask.bidirectional_items = false;
-  return mask == kernels::AttentionMask{};
+  return layer.attention_mask() == kernels::AttentionMask{};
 }
 
 // Returns the plan keys of layers that see all keys.

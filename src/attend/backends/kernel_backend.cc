@@ -30,12 +30,18 @@ std::vector<AttentionLayer> expanded_layers(const BackendConfig& config) {
   return config.deterministic ? std::vector<AttentionLayer>() : config.model.expanded_layers;
 }
 
-// Plans of layers with bidirectional_items on a GPU.
-std::vector<PlanKey> item_plans(const BackendConfig& config) {
+// Plan of a layer's calls for items.
+PlanKey item_key(const AttentionLayer& layer) {
+  PlanKey key = plan_key(layer);
+  key.attention_mask.window_right = std::numeric_limits<int32_t>::max();
+  return key;
+}
+
+std::vector<PlanKey> item_keys(const ModelGeometry& model) {
   std::vector<PlanKey> keys;
-  if (config.device.type == DeviceType::kCpu) return keys;
-  for (const PlanKey& key : distinct_plans(config.model.layers))
-    if (key.attention_mask.bidirectional_items) keys.push_back(key);
+  for (const AttentionLayer& layer : model.layers)
+    if (layer.bidirectional_items && std::ranges::find(keys, item_key(layer)) == keys.end())
+      keys.push_back(item_key(layer));
   return keys;
 }
 
@@ -88,7 +94,7 @@ KernelBackend::KernelBackend(const BackendSpec& spec, const BackendContext& cont
   for (const PlanKey& key : distinct_plans(expanded_layers(config_)))
     expanded_work_.push_back(
         {key, std::make_unique<AttentionPlan>(expanded_limits(spec_, config_, key), config_.device)});
-  for (const PlanKey& key : item_plans(config_))
+  for (const PlanKey& key : item_keys(config_.model))
     item_work_.push_back(
         {key, std::make_unique<AttentionPlan>(item_limits(spec_, config_, key), config_.device)});
   if (Cascade::applies_to(config_)) cascade_.emplace(spec_, config_);
@@ -101,7 +107,7 @@ size_t KernelBackend::workspace_bytes(const BackendSpec& spec, const BackendConf
     bytes += AttentionPlan::num_bytes(plan_limits(spec, config, key), config.device);
   for (const PlanKey& key : distinct_plans(expanded_layers(config)))
     bytes += AttentionPlan::num_bytes(expanded_limits(spec, config, key), config.device);
-  for (const PlanKey& key : item_plans(config))
+  for (const PlanKey& key : item_keys(config.model))
     bytes += AttentionPlan::num_bytes(item_limits(spec, config, key), config.device);
   if (Cascade::applies_to(config)) bytes += Cascade::num_bytes(spec, config);
   return bytes;
@@ -151,8 +157,7 @@ kernels::QueryBatch KernelBackend::query_batch(const ForwardBatch& batch) const 
           .max_seqlen_kv = batch.max_seqlen_kv,
           .tree_mask = batch.tree_mask,
           .tree_mask_words = batch.tree_mask.empty() ? 0 : ceil_div(batch.max_seqlen_q, 64),
-          .positions = batch.positions,
-          .last_keys = batch.last_keys};
+          .positions = batch.positions};
 }
 
 const kernels::KvIndex& KernelBackend::index_for_pool(const LayerKv& kv) const {
@@ -222,22 +227,24 @@ void KernelBackend::forward_mha(const AttentionLayer& layer, const AttentionInpu
       .attention_mask = layer.attention_mask(),
       .score = {.scale = layer.scale, .logit_cap = layer.logit_cap, .sinks = layer.sinks},
       .prefix_ready = batch.prefix_ready};
-  if (spec_.kernel == KernelPreference::kReference) return kernels::reference::attention(args);
+  const bool has_items = layer.bidirectional_items && !batch.items.empty();
+  if (spec_.kernel == KernelPreference::kReference) {
+    kernels::reference::attention(args);
+    if (has_items) forward_items(args, layer, batch, stream);
+    return;
+  }
   AttentionPlan& plan = plan_for_layer(layer);
   check_layer(layer, pool_);
   if (cascades(plan_key(layer), batch)) return cascade_->attend(args, plan, batch.shared, stream);
   kernels::check_call(args, stream);
   kernels::run(args, plan, stream);
-  if (layer.bidirectional_items && !batch.items.empty()) forward_items(args, layer, batch, stream);
+  if (has_items) forward_items(args, layer, batch, stream);
 }
 
 void KernelBackend::forward_items(const kernels::AttentionArgs& args, const AttentionLayer& layer,
                                   const ForwardBatch& batch, Stream& stream) {
-  const auto planned = std::ranges::find(item_work_, plan_key(layer), &PlannedWork::key);
-  ensure(planned != item_work_.end(), "layer ", layer.layer_id, " has no plan for items");
-  kernels::AttentionMask attention_mask = args.attention_mask;
-  attention_mask.bidirectional_items = false;
-  attention_mask.window_right = std::numeric_limits<int32_t>::max();
+  const PlanKey key = item_key(layer);
+  const auto planned = std::ranges::find(item_work_, key, &PlannedWork::key);
   for (const BidirectionalItem& item : batch.items) {
     const auto rows = [&](const TensorView& view) {
       return view.empty() ? view : view.slice(0, item.first_token, item.first_token + item.num_tokens);
@@ -251,9 +258,14 @@ void KernelBackend::forward_items(const kernels::AttentionArgs& args, const Atte
                      .seqlen_kv = item.seqlen_kv,
                      .max_seqlen_q = item.num_tokens,
                      .num_tokens = item.num_tokens};
-    of_item.attention_mask = attention_mask;
+    of_item.attention_mask = key.attention_mask;
     of_item.prefix_ready = false;
-    planned->plan->plan_inline(of_item.batch, attention_mask, stream);
+    if (spec_.kernel == KernelPreference::kReference) {
+      kernels::reference::attention(of_item);
+      continue;
+    }
+    ensure(planned != item_work_.end(), "layer ", layer.layer_id, " has no plan for items");
+    planned->plan->plan_inline(of_item.batch, key.attention_mask, stream);
     kernels::run(of_item, *planned->plan, stream);
   }
 }

@@ -56,8 +56,8 @@ class KernelBackend : public AttentionBackend {
   kernels::QueryBatch query_batch(const ForwardBatch& batch) const;
   void forward_mha(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
                    Stream& stream);
-  // Attends again for the tokens of the batch's items on a GPU, whose kernels apply no last keys: each item
-  // is a request of its own, in which tokens see all keys after them.
+  // Attends again for the tokens of the batch's items: each item is a request of its own, in which tokens
+  // also see all keys after them.
   void forward_items(const kernels::AttentionArgs& args, const AttentionLayer& layer,
                      const ForwardBatch& batch, Stream& stream);
   void forward_expanded(const AttentionLayer& layer, const AttentionInput& input, const ForwardBatch& batch,
@@ -72,7 +72,7 @@ class KernelBackend : public AttentionBackend {
   std::vector<PlannedIndex> indices_;
   std::vector<PlannedWork> work_;
   std::vector<PlannedWork> expanded_work_;  // planned by each call
-  std::vector<PlannedWork> item_work_;      // GPUs, layers with bidirectional_items; planned by each call
+  std::vector<PlannedWork> item_work_;      // layers with bidirectional_items; planned by each call
   std::optional<Cascade> cascade_;
   int planned_reqs_ = -1, planned_tokens_ = -1;  // of the last plan(); -1: no plan
 };

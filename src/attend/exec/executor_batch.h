@@ -84,8 +84,8 @@ struct ExecutorBatch {
   std::vector<int32_t> tree_parents;
   // [3 * num_tokens]: ModelInput::rope_positions; empty: those of the requests
   std::vector<int32_t> rope_positions;
-  // [num_tokens]: ForwardBatch::last_keys; empty: the step has no image with bidirectional attention
-  std::vector<int32_t> last_keys;
+  // Images with bidirectional attention, without their arrays on the device.
+  std::vector<BidirectionalItem> items;
   std::vector<EmbeddingRows> images;         // encoded rows of the tokens of images
   std::vector<LateTokenIds> late_token_ids;  // empty: all ids are known
   // [rows of logits]: uploaded with the step's arrays, for the sampler.

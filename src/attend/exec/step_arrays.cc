@@ -57,30 +57,6 @@ constexpr int kItemEntries = 3;
 
 }  // namespace
 
-std::vector<BidirectionalItem> find_bidirectional_items(const ExecutorBatch& step) {
-  std::vector<BidirectionalItem> items;
-  if (step.last_keys.empty()) return items;
-  int request_begin = 0;
-  for (size_t i = 0; i < step.requests.size(); ++i) {
-    const ExecutorRequest& request = step.requests[i];
-    const int request_end = request_begin + request.num_new;
-    for (int token = request_begin; token < request_end;) {
-      const int32_t last_key = step.last_keys[static_cast<size_t>(token)];
-      int end = token + 1;
-      while (end < request_end && step.last_keys[static_cast<size_t>(end)] == last_key) ++end;
-      const int last_position = request.num_computed + end - 1 - request_begin;
-      if (end - token > 1 && last_key >= last_position)
-        items.push_back({.request_idx = static_cast<int>(i),
-                         .first_token = token,
-                         .num_tokens = end - token,
-                         .end = last_key + 1});
-      token = end;
-    }
-    request_begin = request_end;
-  }
-  return items;
-}
-
 StepArrays::StepArrays(const BatchLimits& limits, const ReqToTokenPool& rows, const TensorView& request_table,
                        std::span<StepColumn* const> columns, bool has_prefix_info, bool has_axes)
     : rows_(rows),
@@ -117,12 +93,8 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
          "a step of ", step.num_tokens(), " tokens with ", step.rope_positions.size(),
          " positions on three axes");
   const int num_positions = has_axes_ || !step.rope_positions.empty() ? 3 * all_tokens : 0;
-  const auto num_last_keys = static_cast<int>(step.last_keys.size());
-  ensure(num_last_keys == 0 || num_last_keys == all_tokens, "a step of ", all_tokens, " tokens with ",
-         num_last_keys, " last keys");
-  const bool on_gpu = request_table_.device.type == DeviceType::kCuda;
-  items_ = on_gpu ? find_bidirectional_items(step) : std::vector<BidirectionalItem>();
-  const int num_item_entries = on_gpu ? kItemEntries * static_cast<int>(items_.size()) : num_last_keys;
+  items_ = step.items;
+  const int num_item_entries = kItemEntries * static_cast<int>(items_.size());
   // The same for all steps of a padded size, also if a graph is captured with padding only.
   int max_seqlen_q = padded ? size.max_seqlen_q : 0, max_seqlen_kv = padded ? 1 : 0;
   for (const ExecutorRequest& request : step.requests) max_seqlen_q = std::max(max_seqlen_q, request.num_new);
@@ -142,7 +114,6 @@ void StepArrays::build(const ExecutorBatch& step, Stream& stream, const StepSize
   Counts counts;
   std::ranges::copy(step.token_ids, arrays.token_ids);
   std::ranges::copy(step.token_types, arrays.token_types);
-  if (!on_gpu) std::ranges::copy(step.last_keys, arrays.item_entries);
   for (size_t i = 0; i < items_.size(); ++i) {
     int32_t* const entries = arrays.item_entries + kItemEntries * i;
     entries[0] = 0;
@@ -293,7 +264,6 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
                              int max_seqlen_q, const Counts& counts) {
   const auto reqs = static_cast<size_t>(num_reqs), tokens = static_cast<size_t>(counts.num_tokens),
              logit_rows = static_cast<size_t>(counts.num_logit_rows);
-  const bool on_gpu = request_table_.device.type == DeviceType::kCuda;
   for (size_t i = 0; i < items_.size(); ++i) {
     const int32_t* const entries = on_device.item_entries + kItemEntries * i;
     items_[i].cu_seqlen_q = {entries, 2};
@@ -309,7 +279,6 @@ void StepArrays::view_arrays(const ExecutorBatch& step, const Arrays& on_device,
             .positions = {on_device.positions, tokens},
             .out_slots = {on_device.out_slots, tokens},
             .tree_mask = {on_device.tree_mask, tokens * static_cast<size_t>(mask_words_)},
-            .last_keys = {on_device.item_entries, on_gpu ? 0 : step.last_keys.size()},
             .items = items_,
             .prefix_ready = step.prefix_ready,
             .shared = {.seqlen_kv = {on_device.shared_seqlen_kv, 1},

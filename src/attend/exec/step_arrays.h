@@ -15,10 +15,6 @@
 
 namespace attend {
 
-// Finds the images of bidirectional attention in step.last_keys, without their arrays on the device: at least
-// two consecutive tokens of a request with the same last key, which is not before any of them.
-std::vector<BidirectionalItem> find_bidirectional_items(const ExecutorBatch& step);
-
 // Allocates for the limits in its constructor; build() only fills and uploads, with one copy.
 class StepArrays {
  public:
@@ -65,9 +61,7 @@ class StepArrays {
     int32_t *shared_seqlen_kv, *shared_cu_seqlen_q, *suffix_seqlen_kv, *suffix_offsets;
     int32_t* token_types;     // only of steps with token types, which are not padded
     int32_t* rope_positions;  // [3, num_tokens]: only of steps with them
-    // Only of steps with images of bidirectional attention, which are not padded. CPUs:
-    // ForwardBatch::last_keys. GPUs: cu_seqlen_q and seqlen_kv of each item.
-    int32_t* item_entries;
+    int32_t* item_entries;    // cu_seqlen_q and seqlen_kv of each item
     int32_t* columns;
     size_t num_bytes;
   };
@@ -99,7 +93,7 @@ class StepArrays {
   const TensorView request_table_;
   const std::span<StepColumn* const> columns_;
   bool has_prefix_info_, has_axes_;
-  std::vector<BidirectionalItem> items_;  // GPUs: of the step
+  std::vector<BidirectionalItem> items_;  // of the step
   std::vector<int32_t> num_drafts_;       // HostStep::num_drafts
   StagingRing ring_;
   ForwardBatch batch_;

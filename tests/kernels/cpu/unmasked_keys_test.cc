@@ -16,7 +16,6 @@ struct Batch {
   std::vector<int32_t> seqlen_kv{2, 150};  // the first request has more queries than keys
   std::vector<uint64_t> tree;
   std::vector<int32_t> positions;
-  std::vector<int32_t> last_keys;
 
   QueryBatch view() const {
     return {.cu_seqlen_q = cu_seqlen_q,
@@ -24,8 +23,7 @@ struct Batch {
             .max_seqlen_q = 70,
             .tree_mask = tree,
             .tree_mask_words = tree.empty() ? 0 : 2,
-            .positions = positions,
-            .last_keys = last_keys};
+            .positions = positions};
   }
 };
 
@@ -96,30 +94,6 @@ TEST(UnmaskedKeys, AWindowToTheRightEndsAtItsChunkAndAtTheLastKey) {
   // Query 0 of request 0 is before the first key.
   EXPECT_EQ(last({.window_right = 2}, 0, 0), 1);
   EXPECT_LT(last({.chunk = 50, .window_right = 2}, 0, 0), 0);
-}
-
-TEST(UnmaskedKeys, TokensOfAnItemSeeItsEndAndKeepTheirWindow) {
-  Batch batch;  // query j of request 1 is token 3 + j, at position 80 + j
-  batch.last_keys.assign(73, 0);
-  std::fill_n(batch.last_keys.begin() + 3 + 10, 30, 119);  // an item of the positions 90 to 119
-  const AttentionMask full{.bidirectional_items = true},
-      window{.window_left = 20, .bidirectional_items = true};
-  const auto range = [&](const AttentionMask& attention_mask, int j) {
-    const UnmaskedKeys keys = visible_keys(batch.view(), attention_mask, 1, j);
-    return std::pair(keys.begin, keys.end);
-  };
-  EXPECT_EQ(range(full, 9), std::pair(0, 90));
-  EXPECT_EQ(range(full, 10), std::pair(0, 120));
-  EXPECT_EQ(range(full, 39), std::pair(0, 120));
-  EXPECT_EQ(range(full, 40), std::pair(0, 121));
-  EXPECT_EQ(range(window, 10), std::pair(70, 120));
-  EXPECT_EQ(range(window, 39), std::pair(99, 120));
-  EXPECT_EQ(range({}, 10), std::pair(0, 91)) << "layers without bidirectional items";
-  for (const AttentionMask& attention_mask : {full, window})
-    expect_words_agree_with_reference(batch, attention_mask);
-  // Keys that do not exist are not visible.
-  batch.last_keys.assign(73, 1000);
-  EXPECT_EQ(range(full, 0), std::pair(0, 150));
 }
 
 TEST(UnmaskedKeys, RangeBitsCoverWholeAndEmptyWords) {

@@ -26,7 +26,7 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   batch_.token_types.clear();
   batch_.rope_positions.clear();
   batch_.images.clear();
-  batch_.last_keys.clear();
+  batch_.items.clear();
   batch_.late_token_ids.clear();
   batch_.tree_parents.clear();
   batch_.rules.clear();
@@ -42,7 +42,6 @@ const ExecutorBatch& StepBatch::build(const ScheduledStep& step, SharedPrefix sh
   for (size_t i = 0; i < step.requests.size(); ++i) add_request(static_cast<int>(i), step.requests[i]);
   ensure(batch_.num_tokens() == step.num_tokens, "step with ", step.num_tokens, " tokens, but requests with ",
          batch_.num_tokens());
-  if (!batch_.last_keys.empty()) batch_.last_keys.resize(batch_.token_ids.size(), 0);
   add_rope_positions(step);
   if (step.ahead) add_late_token_ids(step, tokens_before);
   return batch_;
@@ -59,7 +58,7 @@ void StepBatch::add_request(int request_idx, const ScheduledRequest& part) {
   }
   add_token_types(request, part);
   if (has_trees_) add_tree(part);
-  if (request.images) add_images(request, part);
+  if (request.images) add_images(request_idx, part);
   batch_.hidden_states |= request.pools;
   const int num_rows = part.num_logit_rows();
   batch_.requests.push_back({.row = request.row,
@@ -95,7 +94,8 @@ void StepBatch::add_token_types(const Request& request, const ScheduledRequest& 
         request.token_types.empty() ? 0 : request.token_types[static_cast<size_t>(request.num_computed + i)]);
 }
 
-void StepBatch::add_images(const Request& request, const ScheduledRequest& part) {
+void StepBatch::add_images(int request_idx, const ScheduledRequest& part) {
+  const Request& request = *part.request;
   const int begin = request.num_computed, end = begin + part.num_new;
   const int first_in_batch = batch_.num_tokens() - part.num_new;
   for (const ImageRun& run : request.images->runs) {
@@ -111,8 +111,10 @@ void StepBatch::add_images(const Request& request, const ScheduledRequest& part)
     if (!request.images->bidirectional) continue;
     ensure(last == run.end_token(), "a chunk of request ", request.id, " ends at token ", last,
            ", within an image of the tokens ", run.first_token, " to ", run.end_token());
-    batch_.last_keys.resize(static_cast<size_t>(first_token), 0);
-    batch_.last_keys.resize(static_cast<size_t>(first_token + last - first), run.end_token() - 1);
+    batch_.items.push_back({.request_idx = request_idx,
+                            .first_token = first_token,
+                            .num_tokens = last - first,
+                            .end = run.end_token()});
   }
 }
 

@@ -32,8 +32,8 @@ class StepBatch {
   void add_request(int request_idx, const ScheduledRequest& part);
   void add_tree(const ScheduledRequest& part);
   void add_token_types(const Request& request, const ScheduledRequest& part);
-  // Adds the rows of images among the new tokens and, with bidirectional attention, their last keys.
-  void add_images(const Request& request, const ScheduledRequest& part);
+  // Adds the rows of images among the new tokens and, with bidirectional attention, the items.
+  void add_images(int request_idx, const ScheduledRequest& part);
   // Sets positions on three axes of all tokens of the step.
   void add_rope_positions(const ScheduledStep& step);
   void add_late_token_ids(const ScheduledStep& step, const TensorView& tokens_before);

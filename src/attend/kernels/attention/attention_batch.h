@@ -35,11 +35,6 @@ struct QueryBatch {
   int tree_mask_words = 0;              // ceil(max_seqlen_q / 64)
   View<const int32_t> positions = {};   // [num_tokens]; read only with a tree mask
 
-  // CPUs, without a tree mask: position of the last key that each token sees with
-  // AttentionMask::bidirectional_items. For a token of an image this is the image's last token; for others it
-  // is the token's own position or less. Empty: causal.
-  View<const int32_t> last_keys = {};  // [num_tokens]
-
   int num_reqs() const { return static_cast<int>(seqlen_kv.size()); }
 };
 
@@ -48,7 +43,6 @@ struct QueryBatch {
 //   lo <= k <= p,  lo = max(0, p - window_left, floor(p / chunk) * chunk).
 // Without `causal` (bidirectional and cross attention) p is the last key, seqlen_kv - 1. With window_right
 // the query also sees the next window_right keys after p, but only those of its chunk if there are chunks.
-// With bidirectional_items it also sees the keys after p up to its last key (QueryBatch::last_keys).
 // With a tree mask a new token is visible if its bit is set and lo <= its position: windows use positions,
 // not indices. Kernels may assign probability 0 to a masked key instead of skipping it, so an infinity or a
 // NaN among the values of a request's keys may propagate to its other queries of the same step.
@@ -58,7 +52,6 @@ struct AttentionMask {
   int32_t chunk = 0;         // chunked local attention (Llama 4); 0: none
   int32_t window_right =
       0;  // keys after p, for causal attention without a tree mask; INT32_MAX: up to the last key
-  bool bidirectional_items = false;  // applies QueryBatch::last_keys; with causal attention
 
   bool operator==(const AttentionMask&) const = default;
 };
@@ -73,8 +66,7 @@ inline int32_t first_unmasked(const AttentionMask& attention_mask, int32_t p) {
   return lo;
 }
 
-// Last visible key of a query at position p of a request with seqlen_kv keys, without last_keys; below the
-// first: none.
+// Last visible key of a query at position p of a request with seqlen_kv keys; below the first: none.
 inline int32_t last_unmasked(const AttentionMask& attention_mask, int32_t p, int32_t seqlen_kv) {
   int64_t hi = int64_t{p} + attention_mask.window_right;
   if (attention_mask.chunk > 0 && attention_mask.window_right > 0) {
@@ -82,15 +74,6 @@ inline int32_t last_unmasked(const AttentionMask& attention_mask, int32_t p, int
     hi = hi < next_chunk ? hi : next_chunk - 1;
   }
   return static_cast<int32_t>(hi < seqlen_kv ? hi : seqlen_kv - 1);
-}
-
-// Same for a token of the batch, with last_keys.
-inline int32_t last_unmasked(const AttentionMask& attention_mask, int32_t p, int32_t seqlen_kv,
-                             const QueryBatch& batch, int32_t token) {
-  const int32_t last = last_unmasked(attention_mask, p, seqlen_kv);
-  if (!attention_mask.bidirectional_items || batch.last_keys.empty()) return last;
-  const int32_t item_end = batch.last_keys[static_cast<size_t>(token)];
-  return item_end <= last ? last : item_end < seqlen_kv ? item_end : seqlen_kv - 1;
 }
 
 // score = scale * k_scale * q.k; with a cap then logit_cap * tanh(score / logit_cap).

@@ -89,8 +89,6 @@ size_t AttentionPlan::num_bytes(const AttentionPlanLimits& limits, Device device
 void AttentionPlan::plan(const QueryBatch& batch, const AttentionMask& attention_mask, Stream& stream) {
   if (const OnGpu gpu(stream); device_plan_ != nullptr) {
     require_fits(batch, limits_);
-    if (!batch.last_keys.empty())
-      fail(ErrorCode::kUnsupported, "last_keys: kernels on GPUs apply no bidirectional items");
     cuda::plan(*device_plan_, batch, attention_mask, stream);
     attention_mask_ = attention_mask;
     num_reqs_ = batch.num_reqs();

@@ -22,9 +22,6 @@ void check_batch(const QueryBatch& batch, int64_t num_tokens) {
   require(!batch.cu_seqlen_q.empty() && batch.cu_seqlen_q.size() == batch.seqlen_kv.size() + 1,
           "cu_seqlen_q of ", batch.cu_seqlen_q.size(), " entries for ", batch.seqlen_kv.size(),
           " requests: expected one more");
-  require(batch.last_keys.empty() || std::ssize(batch.last_keys) >= num_tokens, "last_keys of ",
-          batch.last_keys.size(), " tokens: expected ", num_tokens);
-  require(batch.last_keys.empty() || batch.tree_mask.empty(), "last_keys: expected none with a tree mask");
   if (batch.tree_mask.empty()) return;
   require(batch.tree_mask_words >= 1 && batch.tree_mask_words * 64 >= batch.max_seqlen_q, "tree_mask_words ",
           batch.tree_mask_words, ": expected ceil(max_seqlen_q / 64) = ", ceil_div(batch.max_seqlen_q, 64));
@@ -68,8 +65,6 @@ void check_mask(const AttentionMask& attention_mask, const QueryBatch& batch) {
   require(attention_mask.window_right == 0 || (attention_mask.causal && batch.tree_mask.empty()),
           "window_right ", attention_mask.window_right,
           ": expected 0 without a causal mask or with a tree mask");
-  require(attention_mask.causal || !attention_mask.bidirectional_items,
-          "bidirectional_items: expected causal attention");
   require(attention_mask.causal || batch.tree_mask.empty(), "tree mask: expected causal attention");
 }
 

@@ -24,7 +24,7 @@ bool sees(const QueryBatch& batch, const AttentionMask& attention_mask, const Qu
   const int32_t prefix = query.seqlen_kv - query.seqlen_q;
   const bool new_token = k >= prefix;
   if (batch.tree_mask.empty())
-    return lo <= k && k <= last_unmasked(attention_mask, query.position, query.seqlen_kv, batch, query.token);
+    return lo <= k && k <= last_unmasked(attention_mask, query.position, query.seqlen_kv);
   if (!new_token) return lo <= k && k <= query.position;
   const int32_t bit = k - prefix;
   const int32_t position = batch.positions[static_cast<size_t>(query.token - query.j + bit)];

@@ -15,7 +15,7 @@ UnmaskedKeys visible_keys(const QueryBatch& batch, const AttentionMask& attentio
   if (batch.tree_mask.empty()) {
     const int32_t p = attention_mask.causal ? prefix + j : seqlen_kv - 1;
     keys.begin = first_unmasked(attention_mask, p);
-    keys.end = last_unmasked(attention_mask, p, seqlen_kv, batch, first_token + j) + 1;
+    keys.end = last_unmasked(attention_mask, p, seqlen_kv) + 1;
     return keys;
   }
   const auto token = static_cast<size_t>(first_token + j);
