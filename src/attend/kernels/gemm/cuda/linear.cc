@@ -111,8 +111,10 @@ void put_bias(const TensorView& bias, const TensorView& out, bool add, Stream& s
 }
 
 void launch_cublaslt(const LinearArgs& args, bool, Stream& stream) {
-  if (!args.bias.empty()) put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
-  matmul(args.x, args.weight.data, args.out, args.accumulate || !args.bias.empty(), stream);
+  if (args.bias.empty() || adds_bias(args.bias, args.out))
+    return matmul(args.x, args.weight.data, args.out, args.accumulate, stream, args.bias);
+  put_bias(args.bias, args.out, /*add=*/args.accumulate, stream);
+  matmul(args.x, args.weight.data, args.out, /*accumulate=*/true, stream);
 }
 
 template <auto kMultiply>

@@ -54,9 +54,11 @@ struct ProductShape {
   int64_t num_rows, in_features, out_features, x_stride, out_stride;
   DType dtype, out_dtype;
   uint32_t x_alignment, weight_alignment, out_alignment;
+  bool has_bias;
   auto operator<=>(const ProductShape&) const = default;
 
-  static ProductShape make(const TensorView& x, const TensorView& weight, const TensorView& out) {
+  static ProductShape make(const TensorView& x, const TensorView& weight, const TensorView& out,
+                           bool has_bias) {
     return {.num_rows = x.shape[0],
             .in_features = x.shape[1],
             .out_features = weight.shape[0],
@@ -67,7 +69,8 @@ struct ProductShape {
             .out_dtype = out.dtype,
             .x_alignment = pointer_alignment(x),
             .weight_alignment = pointer_alignment(weight),
-            .out_alignment = pointer_alignment(out)};
+            .out_alignment = pointer_alignment(out),
+            .has_bias = has_bias};
   }
 };
 
@@ -124,11 +127,13 @@ class DeviceMatmul {
     const TensorView &x, &weight, &out;
     // Row scales of fp8 operands.
     const float *x_scales = nullptr, *weight_scales = nullptr;
+    const void* bias = nullptr;  // of the dtype of out
   };
   void run(const Operands& operands, bool accumulate, Stream& stream) {
     const std::lock_guard lock(mutex_);
     const Product& product =
-        find_product(ProductShape::make(operands.x, operands.weight, operands.out), operands, stream);
+        find_product(ProductShape::make(operands.x, operands.weight, operands.out, operands.bias != nullptr),
+                     operands, stream);
     launch(product, product.algorithm, operands, accumulate, stream);
   }
 
@@ -138,11 +143,18 @@ class DeviceMatmul {
     const Tensor& workspace = stream_workspace(stream);
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
     if (operands.x_scales != nullptr) set_scales(product, operands);
+    if (operands.bias != nullptr) set_bias(product, operands.bias);
     void* const out = operands.out.data;
     check(cublaslt().matmul(handle_, product.desc, &one, operands.weight.data, product.weight,
                             operands.x.data, product.x, &beta, out, product.out, out, product.out, &algorithm,
                             workspace.view().data, kWorkspaceBytes, static_cast<cudaStream_t>(stream.handle)),
           "linear");
+  }
+
+  // Sets the bias of this call, as set_scales() does for scales.
+  static void set_bias(const Product& product, const void* bias) {
+    check(cublaslt().desc_set(product.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof(bias)),
+          "matmul bias");
   }
 
   // Sets the scale pointers of this call: the descriptor is cached, and a call reads the pointers set last.
@@ -186,6 +198,13 @@ class DeviceMatmul {
     product.x = make_layout(shape.dtype, shape.num_rows, shape.in_features, shape.x_stride);
     product.out = make_layout(shape.out_dtype, shape.num_rows, shape.out_features, shape.out_stride);
     if (operands.x_scales != nullptr) set_scales(product, operands);
+    if (operands.bias != nullptr) {
+      // A column of the column-major result has one element per output feature, as the bias.
+      const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+      check(lt.desc_set(product.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof(epilogue)),
+            "matmul bias");
+      set_bias(product, operands.bias);
+    }
     const std::vector<cublasLtMatmulAlgo_t> algorithms = find_algorithms(handle_, shape, product);
     product.algorithm = algorithms.front();
     const bool worth_trying = shape.num_rows <= kMaxTriedRows && shape.num_rows % kTriedRowsStep == 0 &&
@@ -224,7 +243,8 @@ class DeviceMatmul {
         attend::cuda::copy(flush.view().slice(0, 0, kFlushBytes / 2),
                            flush.view().slice(0, kFlushBytes / 2, kFlushBytes), stream.get());
         start.record(stream.get());
-        launch(product, algorithms[i], {x, operands.weight, out, operands.x_scales, operands.weight_scales},
+        launch(product, algorithms[i],
+               {x, operands.weight, out, operands.x_scales, operands.weight_scales, operands.bias},
                /*accumulate=*/false, stream.get());
         stop.record(stream.get());
         stop.synchronize();
@@ -264,9 +284,16 @@ DeviceMatmul& device_matmul(Device device) {
 }  // namespace
 
 void matmul(const TensorView& x, const TensorView& weight, const TensorView& out, bool accumulate,
-            Stream& stream) {
+            Stream& stream, const TensorView& bias) {
+  ensure(bias.empty() || adds_bias(bias, out), "matmul: bias ", bias, " for out ", out);
   const attend::cuda::DeviceScope scope(stream.device);
-  device_matmul(stream.device).run({x, weight, out}, accumulate, stream);
+  device_matmul(stream.device)
+      .run({.x = x, .weight = weight, .out = out, .bias = bias.data}, accumulate, stream);
+}
+
+bool adds_bias(const TensorView& bias, const TensorView& out) {
+  constexpr uint32_t kBiasAlignment = 16;
+  return bias.dtype == out.dtype && pointer_alignment(bias) >= kBiasAlignment;
 }
 
 void matmul(const ScaledRows& x, const ScaledRows& weight, const TensorView& out, bool accumulate,
