@@ -46,7 +46,10 @@ Tensor on_host(const TensorView& view, Stream& stream) {
   const Tensor copy = Tensor::empty({view.shape[0], view.shape[1]}, view.dtype);
   cuda::copy(view, copy, stream);
   cuda::synchronize(stream);
-  return converted(copy, DType::kF32);
+  // converted() returns the elements without their shape.
+  const Tensor in_f32 = converted(copy, DType::kF32);
+  return {in_f32.view().reshape({in_f32.view().num_elements()}).reshape({view.shape[0], view.shape[1]}),
+          in_f32.storage()};
 }
 
 // Largest difference, relative to the largest expected value; NaN if there is one.

@@ -188,7 +188,8 @@ void VisionEncoding::attend(bool in_windows, const Range& range, Stream& stream)
                                   .max_seqlen_q = queries.max_seqlen_q,
                                   .num_tokens = num_rows,
                                   .max_seqlen_kv = queries.max_seqlen_kv};
-  plan_->plan(batch, kUnmasked, stream);
+  if (planned_ != &queries) plan_->plan(batch, kUnmasked, stream);
+  planned_ = &queries;
   kernels::attention(
       {.q = heads(0, qkv_.view().slice(0, range.begin, range.end)),
        .out = attended_.view().slice(0, 0, num_rows).split(1, head_dim),

@@ -113,6 +113,7 @@ class VisionEncoding {
   Tensor clamped_, addend_;
   Tensor workspace_;
   std::optional<kernels::AttentionPlan> plan_;
+  const Range::Queries* planned_ = nullptr;  // of plan_
   std::vector<Range> ranges_;
   // Next part: phase 0 of layer -1 embeds the patches; phases 0 and 1 of other layers are the two parts.
   int layer_ = -1, phase_ = 0;
