@@ -4,12 +4,15 @@
 //
 //   cuda_vision_bench [SIDE_IN_PIXELS]
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <memory>
 #include <vector>
 
 #include "attend/bench/timing.h"
 #include "attend/exec/image_encoder.h"
+#include "attend/kernels/attention/attention.h"
+#include "attend/kernels/common/fill_random.h"
 #include "attend/kernels/gemm/linear.h"
 #include "attend/model/load_vision_tower.h"
 #include "attend/model/multimodal/vision_encoding.h"
@@ -103,6 +106,48 @@ class Products {
   double flops_ = 0.0;
 };
 
+// Returns the milliseconds of the attention of all layers.
+double time_attention(const VisionSpec& spec, int num_patches, Stream& stream) {
+  const auto upload = [](std::vector<int32_t> values) {
+    return cuda::copy_to(Tensor::from<int32_t>(values, {static_cast<int64_t>(values.size())}), kGpu);
+  };
+  const Tensor cu_seqlens = upload({0, num_patches}), lengths = upload({num_patches});
+  const int64_t hidden = spec.hidden_size, head_dim = spec.head_dim();
+  const Tensor qkv = cuda::empty({num_patches, 3 * hidden}, DType::kBF16, kGpu),
+               out = cuda::empty({num_patches, hidden}, DType::kBF16, kGpu);
+  kernels::fill_random(qkv, {}, stream);
+  const auto heads = [&](int64_t part) {
+    return qkv.view().slice(1, part * hidden, (part + 1) * hidden).split(1, head_dim);
+  };
+  const kernels::QueryBatch batch{.cu_seqlen_q = cu_seqlens.span<const int32_t>(),
+                                  .seqlen_kv = lengths.span<const int32_t>(),
+                                  .max_seqlen_q = num_patches,
+                                  .num_tokens = num_patches,
+                                  .max_seqlen_kv = num_patches};
+  kernels::AttentionPlan plan({.max_reqs = 1,
+                               .max_tokens = num_patches,
+                               .max_kv_tokens = num_patches,
+                               .num_q_heads = spec.num_heads,
+                               .num_kv_heads = spec.num_heads,
+                               .head_dim_v = spec.head_dim(),
+                               .split_rule = kernels::SplitRule::kNone},
+                              kGpu);
+  const kernels::AttentionArgs args{
+      .q = heads(0),
+      .out = out.view().split(1, head_dim),
+      .lse = {},
+      .kv = {.k = heads(1).split(0, 1),
+             .v = heads(2).split(0, 1),
+             .index = {.kind = kernels::KvIndexKind::kContiguous, .indptr = batch.cu_seqlen_q.data()}},
+      .batch = batch,
+      .attention_mask = {.causal = false},
+      .score = {.scale = 1.0f / std::sqrt(static_cast<float>(head_dim))}};
+  plan.plan(batch, args.attention_mask, stream);
+  return time_ms(stream, [&] {
+    for (int layer = 0; layer < spec.num_layers; ++layer) kernels::attention(args, plan, stream);
+  });
+}
+
 void run(const TowerShape& shape, int side, Stream& stream) {
   const ModelSpec spec = make_spec(shape);
   const auto tower = load_vision_tower(nullptr, spec, {kGpu, DType::kBF16});
@@ -123,12 +168,13 @@ void run(const TowerShape& shape, int side, Stream& stream) {
   });
   const Products products(*tower, image->num_tokens() * int64_t{4});
   const double products_ms = time_ms(stream, [&] { products.queue(stream); });
+  const double attention_ms = time_attention(*spec.vision, image->num_tokens() * 4, stream);
   const double rate = flops / parts_ms / 1e9, products_rate = products.flops() / products_ms / 1e9;
   std::printf(
       "%-14s %d x %d, %d tokens: %.2f ms (with memory and copies %.2f), %.0f TFLOP/s; products %.2f ms, "
-      "%.0f TFLOP/s; ratio %.0f %%\n",
+      "%.0f TFLOP/s; attention %.2f ms; ratio %.0f %%\n",
       shape.name, image->pixels.width, image->pixels.height, image->num_tokens(), parts_ms, whole_ms, rate,
-      products_ms, products_rate, 100.0 * rate / products_rate);
+      products_ms, products_rate, attention_ms, 100.0 * rate / products_rate);
   std::fflush(stdout);
 }
 
