@@ -317,6 +317,51 @@ class Engine:
         """Returns the folders of the LoRA adapters by name."""
         return self._handle.adapters()
 
+    def update_weights_from_disk(
+        self,
+        model_path: str | os.PathLike[str],
+        load_format: str | None = None,
+        *,
+        flush_cache: bool = True,
+        abort_all_requests: bool = False,
+    ) -> None:
+        """Replaces the weights by those of another checkpoint of the same model. Running requests finish first, are aborted,
+        or stay paused (pause_generation); new ones wait. An error keeps the old weights. See docs/changing-weights.md."""
+        if load_format not in (None, "auto", "safetensors", "gguf"):
+            raise rejection("unsupported", f"load_format {load_format!r}: expected 'auto'")
+        self._handle.update_weights(find_model(os.fspath(model_path)), flush_cache, abort_all_requests)
+
+    def release_memory_occupation(self, tags: Sequence[str] | None = None) -> None:
+        """Frees "weights", "kv_cache", or both (None), after running requests. Prompts raise an error until
+        resume_memory_occupation()."""
+        self._handle.release_memory(list(tags or ()))
+
+    def resume_memory_occupation(self, tags: Sequence[str] | None = None) -> None:
+        """Allocates what release_memory_occupation() has freed; weights are read from their files."""
+        self._handle.resume_memory(list(tags or ()))
+
+    def sleep(self, level: int = 1) -> None:
+        """vLLM's name for release_memory_occupation(). Levels 1 and 2 free all memory."""
+        if level not in (1, 2):
+            raise rejection("invalid_argument", f"level {level}: expected 1 or 2")
+        self.release_memory_occupation()
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """vLLM's name for resume_memory_occupation()."""
+        self.resume_memory_occupation(tags)
+
+    @property
+    def is_sleeping(self) -> bool:
+        return self._handle.is_sleeping()
+
+    def pause_generation(self, mode: str = "abort") -> None:
+        """Stops steps until continue_generation(). mode: "abort" aborts all requests; "retract" keeps them, and computes their
+        K/V again later; "in_place" keeps them with their K/V. New requests wait."""
+        self._handle.pause_generation(mode)
+
+    def continue_generation(self) -> None:
+        self._handle.resume()
+
     def pause(self) -> None:
         """Stops steps until resume(). Requests keep their state."""
         self._handle.pause()

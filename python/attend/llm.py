@@ -127,6 +127,27 @@ class LLM:
         ]
         return self._run(prompts, _to_sampling(prompts, sampling_params), "messages", lora_path)
 
+    def update_weights_from_disk(
+        self,
+        model_path: str | os.PathLike[str],
+        load_format: str | None = None,
+        *,
+        flush_cache: bool = True,
+        abort_all_requests: bool = False,
+    ) -> None:
+        """Replaces the weights: see Engine.update_weights_from_disk."""
+        self.engine.update_weights_from_disk(
+            model_path, load_format, flush_cache=flush_cache, abort_all_requests=abort_all_requests
+        )
+
+    def sleep(self, level: int = 1) -> None:
+        """Frees the memory of weights and KV cache: see Engine.release_memory_occupation."""
+        self.engine.sleep(level)
+
+    def wake_up(self, tags: Sequence[str] | None = None) -> None:
+        """Allocates the memory again: see Engine.resume_memory_occupation."""
+        self.engine.wake_up(tags)
+
     def stream(
         self, prompt: Prompt, sampling_params: Sampling = None, *, lora_path: str | None = None
     ) -> RequestStream:

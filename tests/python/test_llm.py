@@ -340,6 +340,36 @@ except attend.Error as error:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
+def test_weights_and_memory_change_between_calls():
+    with attend.LLM(MODEL, device="cpu", max_total_tokens=8192, threads=2) as llm:
+        engine = llm.engine
+        llm.sleep()
+        assert engine.is_sleeping
+        with pytest.raises(attend.Error, match="the engine sleeps"):
+            llm.generate(PROMPTS[0], GREEDY)
+        with pytest.raises(attend.Error, match="/nowhere"):
+            llm.update_weights_from_disk("/nowhere")
+        llm.wake_up(["weights"])
+        assert engine.is_sleeping
+        engine.resume_memory_occupation(["kv_cache"])
+        assert not engine.is_sleeping
+        assert llm.generate(PROMPTS[0], GREEDY)[0].text == ANSWERS[0]
+        engine.pause_generation("retract")
+        stream = llm.stream(PROMPTS[1], GREEDY)
+        llm.update_weights_from_disk(MODEL, load_format="auto")
+        assert not stream.output.outputs[0].text
+        engine.continue_generation()
+        assert stream.result().text == ANSWERS[1]
+        for call, message in (
+            (lambda: engine.pause_generation("later"), "mode later: expected abort, retract or in_place"),
+            (lambda: engine.release_memory_occupation(["optimizer"]), "tags: optimizer"),
+            (lambda: llm.sleep(3), "level 3: expected 1 or 2"),
+            (lambda: llm.update_weights_from_disk(MODEL, "dummy"), "load_format 'dummy'"),
+        ):
+            with pytest.raises(attend.Error, match=message):
+                call()
+
+
 def test_prompts_of_a_batch_may_have_adapters():
     folder = MODEL.parent / "attend-tiny-lora"
     prompt, answer = "copy: tent [ otter iron baker ] pipe ->", " otter iron baker"

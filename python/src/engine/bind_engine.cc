@@ -121,6 +121,41 @@ class EngineHandle {
   std::unique_ptr<GrammarCompiler> grammars_;
 };
 
+// Starts an operation of the engine and waits for its end; Ctrl-C ends the wait, not the operation. Throws
+// its error.
+template <class Start>
+void run_control(const EngineHandle& handle, const Start& start) {
+  const auto promise = std::make_shared<std::promise<ControlResult>>();
+  std::future<ControlResult> ended = promise->get_future();
+  {
+    const ReleasedGil others_run;
+    handle.with([&](AsyncEngine& engine) {
+      start(engine, [promise](const ControlResult& result) { promise->set_value(result); });
+    });
+  }
+  wait_interruptibly([&] { return ended.wait_for(kBetweenSignals) == std::future_status::ready; });
+  if (const std::exception_ptr error = ended.get().error) std::rethrow_exception(error);
+}
+
+MemoryParts memory_parts(const std::vector<std::string>& tags) {
+  MemoryParts parts;
+  for (const std::string& tag : tags)
+    if (tag == "weights")
+      parts.weights = true;
+    else if (tag == "kv_cache")
+      parts.kv_cache = true;
+    else
+      fail(ErrorCode::kInvalidArgument, "tags: ", tag, ": expected weights or kv_cache");
+  return tags.empty() ? MemoryParts{.weights = true, .kv_cache = true} : parts;
+}
+
+PauseMode pause_mode(std::string_view mode) {
+  if (mode == "abort") return PauseMode::kAbort;
+  if (mode == "retract") return PauseMode::kRetract;
+  require(mode == "in_place", "mode ", mode, ": expected abort, retract or in_place");
+  return PauseMode::kInPlace;
+}
+
 // Parses a kind by its name, and the text.
 std::optional<Grammar> to_grammar(const std::optional<std::pair<std::string, std::string>>& given) {
   if (!given) return std::nullopt;
@@ -314,6 +349,47 @@ void bind_engine(Module& module) {
            })
       .def("resume",
            [](const EngineHandle& handle) { handle.with([](AsyncEngine& engine) { engine.resume(); }); })
+      .def(
+          "pause_generation",
+          [](const EngineHandle& handle, std::string_view mode) {
+            run_control(handle, [&](AsyncEngine& engine, ControlCallback done) {
+              engine.pause(pause_mode(mode), std::move(done));
+            });
+          },
+          arg("mode"))
+      .def(
+          "update_weights",
+          [](const EngineHandle& handle, const std::filesystem::path& model_path, bool flush_cache,
+             bool abort_requests) {
+            run_control(handle, [&](AsyncEngine& engine, ControlCallback done) {
+              engine.update_weights(
+                  {.model_path = model_path, .flush_cache = flush_cache, .abort_requests = abort_requests},
+                  std::move(done));
+            });
+          },
+          arg("model_path"), arg("flush_cache"), arg("abort_requests"))
+      .def(
+          "release_memory",
+          [](const EngineHandle& handle, const std::vector<std::string>& tags) {
+            const MemoryParts parts = memory_parts(tags);
+            run_control(handle, [&](AsyncEngine& engine, ControlCallback done) {
+              engine.release_memory(parts, std::move(done));
+            });
+          },
+          arg("tags"))
+      .def(
+          "resume_memory",
+          [](const EngineHandle& handle, const std::vector<std::string>& tags) {
+            const MemoryParts parts = memory_parts(tags);
+            run_control(handle, [&](AsyncEngine& engine, ControlCallback done) {
+              engine.allocate_memory(parts, std::move(done));
+            });
+          },
+          arg("tags"))
+      .def("is_sleeping",
+           [](const EngineHandle& handle) {
+             return handle.with([](AsyncEngine& engine) { return engine.released_memory().any(); });
+           })
       .def("info", &make_info)
       .def("metrics", &make_metrics)
       .def("has_tokenizer",

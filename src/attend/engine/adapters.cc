@@ -43,11 +43,17 @@ Adapters::Adapters(const std::vector<AdapterPath>& paths) {
   }
 }
 
-void Adapters::set_model(std::vector<const AdapterLayers*> ranks) {
+void Adapters::set_model(std::vector<AdapterLayers> ranks) {
   ranks_ = std::move(ranks);
   for (const auto& [name, folder] : opened_)
-    adapters_.at(name)->weights = with_name(name, [&] { return load_adapter(*folder, ranks_); });
+    adapters_.at(name)->weights = with_name(name, [&] { return read(*folder); });
   opened_.clear();
+}
+
+ModelAdapter Adapters::read(const AdapterFolder& folder) const {
+  std::vector<const AdapterLayers*> ranks;
+  for (const AdapterLayers& layers : ranks_) ranks.push_back(&layers);
+  return load_adapter(folder, ranks);
 }
 
 std::shared_ptr<const NamedAdapter> Adapters::find(std::string_view name) const {
@@ -67,7 +73,7 @@ void Adapters::load(const AdapterPath& path) {
   // Reading takes long, and other requests continue.
   const auto folder = open_folder(path);
   std::shared_ptr<NamedAdapter> adapter = make_adapter(path, *folder);
-  adapter->weights = with_name(path.name, [&] { return load_adapter(*folder, ranks_); });
+  adapter->weights = with_name(path.name, [&] { return read(*folder); });
   const std::lock_guard lock(mutex_);
   check_name();
   adapters_[path.name] = std::move(adapter);

@@ -30,9 +30,9 @@ class Adapters {
   // Opens the folders before the model is loaded. Throws the errors of AdapterFolder and read_peft_config(),
   // with the adapter's name.
   explicit Adapters(const std::vector<AdapterPath>& paths);
-  // Reads the opened adapters for the model, with the layers of each rank, which must outlive this object.
-  // Throws the errors of load_adapter(), with the adapter's name.
-  void set_model(std::vector<const AdapterLayers*> ranks);
+  // Reads the opened adapters for the model, with the layers of each rank. Throws the errors of
+  // load_adapter(), with the adapter's name.
+  void set_model(std::vector<AdapterLayers> ranks);
 
   // Returns the adapter; null: there is none of this name. Its weights are read by set_model().
   std::shared_ptr<const NamedAdapter> find(std::string_view name) const;
@@ -46,7 +46,9 @@ class Adapters {
   std::vector<AdapterPath> list() const;
 
  private:
-  std::vector<const AdapterLayers*> ranks_;
+  ModelAdapter read(const AdapterFolder& folder) const;
+
+  std::vector<AdapterLayers> ranks_;
   std::map<std::string, std::unique_ptr<const AdapterFolder>> opened_;  // until set_model()
   mutable std::mutex mutex_;
   std::map<std::string, std::shared_ptr<NamedAdapter>, std::less<>> adapters_;

@@ -2,9 +2,13 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <condition_variable>
+#include <cstdint>
+#include <iterator>
+#include <list>
 #include <mutex>
 #include <set>
 #include <thread>
@@ -21,7 +25,7 @@ namespace attend {
 
 struct AsyncEngine::Impl {
   // Command from a caller to the engine's thread.
-  enum class CommandKind : uint8_t { kSubmit, kAbortAll, kFlushCache };
+  enum class CommandKind : uint8_t { kSubmit, kFlushCache };
   struct Command {
     CommandKind kind;
     RequestId id = 0;  // of kSubmit
@@ -29,6 +33,18 @@ struct AsyncEngine::Impl {
     std::vector<std::unique_ptr<Request>> requests = {};
     OutputCallback callback = {};
     int num_completions = 0;
+    int64_t position = 0;  // number of commands that were posted before
+  };
+
+  // Change of the engine between steps. A pause takes effect at once; others wait until no request runs, or
+  // all are paused. Commands that are posted later wait for the first control.
+  struct Control {
+    int64_t position = 0;  // as in Command
+    bool pauses = false;
+    bool aborts = false;  // all requests that were submitted before
+    MemoryParts releases = {};
+    std::function<void(Engine&)> apply;
+    ControlCallback done;
   };
 
   struct LiveRequest {
@@ -43,14 +59,30 @@ struct AsyncEngine::Impl {
   // Main function of the engine's thread.
   void run(const EngineConfig& config, const EngineProgress& progress);
   void post(Command command);  // thread-safe
+  void post(Control control);  // thread-safe
   bool wait_for_work();
   void run_commands();
+  void run_controls();
+  void run_control(std::list<Control>::iterator control);
+  void fail_controls();
+  bool may_run_control() const { return !controls.empty() && (live.empty() || suspended()); }
+  // Aborts a request that no command has passed to the engine yet.
+  void abort_pending(RequestId id);
+  // Position at which commands wait. Requires the mutex.
+  int64_t end_of_commands() const {
+    if (stopping || (controls.empty() && pending_controls.empty())) return INT64_MAX;
+    return (controls.empty() ? pending_controls : controls).front().position;
+  }
+  void take_commands();
+  // No step may run.
+  bool suspended() const { return paused || engine->released_memory().any(); }
   void execute(Command& command);
   void abort(RequestId id) noexcept;  // thread-safe
   void enqueue(Command& command);
-  void reject(Command& command, std::string_view message);
+  void reject(Command& command, FinishReason reason, std::string_view message);
   void remove(std::unordered_map<RequestId, LiveRequest>::iterator request);
   void step();
+  void run_step(const std::function<void()>& step);
   void on_output(const RequestOutput& output);
   void fail_callback(RequestId id, LiveRequest& request, std::string_view message);
   void abort_failed_callbacks();
@@ -70,21 +102,24 @@ struct AsyncEngine::Impl {
   bool callback_has_failed = false;  // its request is aborted after the step
   std::vector<Command> commands;     // in execution
   std::set<RequestId> aborts;        // in execution
+  std::list<Control> controls;       // oldest first
   int num_ended = 0;                 // since the last update of num_unfinished
 
   MetricsRecorder recorder;
   std::atomic<bool> paused = false;  // written under the mutex
 
   std::mutex mutex;
-  std::condition_variable wake;     // wakes the engine's thread: a command, an abort, resume, stop
-  std::condition_variable changed;  // wakes callers: ready, paused, or no request left
-  std::vector<Command> pending_commands;
+  std::condition_variable wake;           // wakes the engine's thread: a command, an abort, resume, stop
+  std::condition_variable changed;        // wakes callers: ready, paused, or no request left
+  std::vector<Command> pending_commands;  // by position
+  std::list<Control> pending_controls;
+  MemoryParts released, releasing;  // of the engine; including those of controls that have not run
   // Each request is in `unfinished` until it ends or moves to `to_abort`. The move does not allocate memory:
   // a lack of memory may be the reason of the abort.
   std::set<RequestId> unfinished, to_abort;
   RequestId next_id = 1;
-  int64_t num_requests = 0;
-  int num_pending = 0;  // completions in commands that have not been executed
+  int64_t num_requests = 0, num_posted = 0;  // num_posted: commands
+  int num_pending = 0;                       // completions in commands that have not been executed
   int num_unfinished = 0;
   bool ready = false, stopping = false;
   bool busy = false;  // the engine's thread runs a step or commands
@@ -130,6 +165,7 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
   changed.notify_all();
   while (wait_for_work()) {
     run_commands();
+    run_controls();
     step();
     abort_failed_callbacks();
     recorder.on_step(*engine);
@@ -138,6 +174,7 @@ void AsyncEngine::Impl::run(const EngineConfig& config, const EngineProgress& pr
   run_commands();
   abort_all();
   end_outputs();
+  fail_controls();
   engine.reset();  // on the thread that constructed it
 }
 
@@ -150,12 +187,30 @@ bool AsyncEngine::Impl::wait_for_work() {
   busy = false;
   if (num_unfinished == 0 || paused) changed.notify_all();
   wake.wait(lock, [&] {
-    return stopping || !pending_commands.empty() || !to_abort.empty() || (num_unfinished > 0 && !paused);
+    return stopping || (!pending_commands.empty() && pending_commands.front().position < end_of_commands()) ||
+           !pending_controls.empty() || may_run_control() || !to_abort.empty() ||
+           (num_unfinished > 0 && !suspended());
   });
   busy = true;
-  std::swap(pending_commands, commands);
+  take_commands();
+  controls.splice(controls.end(), pending_controls);
   std::swap(to_abort, aborts);
   return !stopping;
+}
+
+// Without a control, and thus usually, it allocates no memory.
+void AsyncEngine::Impl::take_commands() {
+  const int64_t end = end_of_commands();
+  if (pending_commands.empty() || pending_commands.back().position < end)
+    return std::swap(pending_commands, commands);
+  const auto later = std::ranges::lower_bound(pending_commands, end, {}, &Command::position);
+  try {
+    commands.reserve(static_cast<size_t>(later - pending_commands.begin()));
+  } catch (const std::bad_alloc&) {
+    return;  // the next call tries again
+  }
+  std::move(pending_commands.begin(), later, std::back_inserter(commands));
+  pending_commands.erase(pending_commands.begin(), later);
 }
 
 void AsyncEngine::Impl::run_commands() {
@@ -171,7 +226,8 @@ void AsyncEngine::Impl::run_commands() {
   }
   commands.clear();
   // Aborts follow the commands, since one of these may have submitted the request.
-  for (const RequestId id : aborts) engine->abort(id, sink);
+  for (const RequestId id : aborts)
+    if (!engine->abort(id, sink) && !controls.empty()) abort_pending(id);
   aborts.clear();
   // Both counts change under one lock, so that num_waiting() includes each waiting request.
   {
@@ -188,11 +244,8 @@ void AsyncEngine::Impl::execute(Command& command) {
       try {
         enqueue(command);
       } catch (const std::exception& error) {
-        reject(command, error.what());
+        reject(command, FinishReason::kError, error.what());
       }
-      break;
-    case CommandKind::kAbortAll:
-      abort_all();
       break;
     case CommandKind::kFlushCache:
       engine->flush_cache();
@@ -215,8 +268,65 @@ void AsyncEngine::Impl::enqueue(Command& command) {
     engine->enqueue(std::move(command.requests), command.id);
 }
 
-// Ends a request for which enqueue() ran out of memory.
-void AsyncEngine::Impl::reject(Command& command, std::string_view message) {
+void AsyncEngine::Impl::abort_pending(RequestId id) {
+  Command command{.kind = CommandKind::kSubmit};
+  {
+    const std::lock_guard lock(mutex);
+    const auto found = std::ranges::find(pending_commands, id, &Command::id);
+    if (found == pending_commands.end()) return;
+    command = std::move(*found);
+    pending_commands.erase(found);
+    num_pending -= command.num_completions;
+  }
+  reject(command, FinishReason::kAbort, "aborted");
+}
+
+void AsyncEngine::Impl::run_controls() {
+  for (auto control = controls.begin(); control != controls.end();) {
+    const auto next = std::next(control);
+    if (control->pauses) run_control(control);
+    control = next;
+  }
+  // The commands between two controls are executed before the second one.
+  if (may_run_control()) run_control(controls.begin());
+}
+
+void AsyncEngine::Impl::run_control(std::list<Control>::iterator control) {
+  std::list<Control> own;  // removed first: `done` may call functions of this object
+  own.splice(own.begin(), controls, control);
+  ControlResult result{.error = nullptr, .num_paused = 0};
+  run_step([&] { engine->finish_in_flight(sink); });
+  try {
+    own.front().apply(*engine);
+  } catch (...) {
+    result.error = std::current_exception();
+  }
+  result.num_paused = paused ? static_cast<int>(live.size()) : 0;
+  recorder.on_step(*engine);
+  {
+    const std::lock_guard lock(mutex);
+    released = engine->released_memory();
+    if (pending_controls.empty() && controls.empty()) releasing = released;
+  }
+  end_outputs();
+  if (own.front().done) own.front().done(result);
+}
+
+void AsyncEngine::Impl::fail_controls() {
+  {
+    const std::lock_guard lock(mutex);
+    controls.splice(controls.end(), pending_controls);
+  }
+  const ControlResult result{
+      .error = std::make_exception_ptr(Error(ErrorCode::kUnsupported, "the engine is being destroyed")),
+      .num_paused = 0};
+  for (const Control& control : controls)
+    if (control.done) control.done(result);
+  controls.clear();
+}
+
+// Ends a request that the engine has not received.
+void AsyncEngine::Impl::reject(Command& command, FinishReason reason, std::string_view message) {
   if (const auto found = live.find(command.id); found != live.end()) {
     if (found->second.callback) command.callback.swap(found->second.callback);
     live.erase(found);
@@ -226,7 +336,7 @@ void AsyncEngine::Impl::reject(Command& command, std::string_view message) {
     unfinished.erase(command.id);
   }
   Request request;
-  request.finish_reason = FinishReason::kError;
+  request.finish_reason = reason;
   has_outputs = true;
   for (int i = 0; i < command.num_completions; ++i) {
     try {
@@ -234,7 +344,7 @@ void AsyncEngine::Impl::reject(Command& command, std::string_view message) {
                         .index = i,
                         .token_ids = {},
                         .text = {},
-                        .finish_reason = FinishReason::kError,
+                        .finish_reason = reason,
                         .matched_token = {},
                         .matched_stop = {},
                         .message = message,
@@ -245,18 +355,24 @@ void AsyncEngine::Impl::reject(Command& command, std::string_view message) {
     } catch (...) {
       try_log_warning("request ", command.id, ": the callback of its last output threw an exception");
     }
-    recorder.on_end(FinishReason::kError);
+    recorder.on_end(reason);
     ++num_ended;
   }
 }
 
 void AsyncEngine::Impl::step() {
-  try {
-    step_is_counted = false;
-    if (paused)
+  run_step([&] {
+    if (suspended())
       engine->finish_in_flight(sink);
     else
       engine->step(sink);
+  });
+}
+
+void AsyncEngine::Impl::run_step(const std::function<void()>& step) {
+  try {
+    step_is_counted = false;
+    step();
   } catch (const std::exception& error) {
     try_log_warning("step failed, aborting all requests: ", error.what());
     abort_all();
@@ -356,15 +472,19 @@ std::optional<RequestId> AsyncEngine::Impl::submit(Command command, int max_wait
   {
     const std::lock_guard lock(mutex);
     if (stopping) fail(ErrorCode::kUnsupported, "submit: the engine is being destroyed");
+    if (releasing.any())
+      throw UnavailableError("the engine sleeps: its memory is released, and must be resumed first");
     if (recorder.num_waiting() + num_pending >= max_waiting) return std::nullopt;
     id = command.id = next_id;
     const auto entry = unfinished.insert(unfinished.end(), id);
+    command.position = num_posted;
     try {
       pending_commands.push_back(std::move(command));
     } catch (...) {
       unfinished.erase(entry);
       throw;
     }
+    ++num_posted;
     next_id += n;
     num_unfinished += n;
     num_pending += n;
@@ -381,7 +501,9 @@ void AsyncEngine::set_after_outputs(std::function<void()> after_outputs) {
 void AsyncEngine::Impl::post(Command command) {
   {
     const std::lock_guard lock(mutex);
+    command.position = num_posted;
     pending_commands.push_back(std::move(command));
+    ++num_posted;
   }
   wake.notify_one();
 }
@@ -397,12 +519,74 @@ void AsyncEngine::Impl::abort(RequestId id) noexcept {
 }
 
 void AsyncEngine::abort(RequestId id) { impl_->abort(id); }
-void AsyncEngine::abort_all() { impl_->post({.kind = Impl::CommandKind::kAbortAll}); }
+void AsyncEngine::abort_all() {
+  {
+    const std::lock_guard lock(impl_->mutex);
+    impl_->to_abort.merge(impl_->unfinished);
+  }
+  impl_->wake.notify_one();
+}
 void AsyncEngine::load_adapter(const AdapterPath& adapter) { impl_->engine->load_adapter(adapter); }
 void AsyncEngine::unload_adapter(std::string_view name) { impl_->engine->unload_adapter(name); }
 std::vector<AdapterPath> AsyncEngine::adapters() const { return impl_->engine->adapters(); }
 
-void AsyncEngine::flush_cache() { impl_->post({.kind = Impl::CommandKind::kFlushCache}); }
+void AsyncEngine::flush_cache() { impl_->post(Impl::Command{.kind = Impl::CommandKind::kFlushCache}); }
+
+void AsyncEngine::Impl::post(Control control) {
+  std::list<Control> posted;
+  posted.push_back(std::move(control));
+  {
+    const std::lock_guard lock(mutex);
+    if (stopping) fail(ErrorCode::kUnsupported, "the engine is being destroyed");
+    posted.front().position = num_posted;
+    if (posted.front().aborts) to_abort.merge(unfinished);
+    // From now on submit() throws, so that no request waits until allocate_memory().
+    releasing = releasing | posted.front().releases;
+    pending_controls.splice(pending_controls.end(), posted);
+  }
+  wake.notify_one();
+}
+
+void AsyncEngine::pause(PauseMode mode, ControlCallback done) {
+  Impl* const impl = impl_.get();
+  impl->post(Impl::Control{.pauses = true,
+                           .aborts = mode == PauseMode::kAbort,
+                           .apply =
+                               [impl, mode](Engine& engine) {
+                                 {
+                                   const std::lock_guard lock(impl->mutex);
+                                   impl->paused = true;
+                                 }
+                                 if (mode == PauseMode::kRetract) engine.preempt_all();
+                               },
+                           .done = std::move(done)});
+}
+
+void AsyncEngine::update_weights(WeightUpdate update, ControlCallback done) {
+  const bool aborts = update.abort_requests;
+  impl_->post(Impl::Control{
+      .aborts = aborts,
+      .apply = [update = std::move(update)](
+                   Engine& engine) { engine.update_weights(update.model_path, update.flush_cache); },
+      .done = std::move(done)});
+}
+
+void AsyncEngine::release_memory(MemoryParts parts, ControlCallback done) {
+  require(parts.any(), "release_memory: no parts; expected weights, kv_cache or both");
+  impl_->post(Impl::Control{.releases = parts,
+                            .apply = [parts](Engine& engine) { engine.release_memory(parts); },
+                            .done = std::move(done)});
+}
+
+void AsyncEngine::allocate_memory(MemoryParts parts, ControlCallback done) {
+  impl_->post(Impl::Control{.apply = [parts](Engine& engine) { engine.allocate_memory(parts); },
+                            .done = std::move(done)});
+}
+
+MemoryParts AsyncEngine::released_memory() const {
+  const std::lock_guard lock(impl_->mutex);
+  return impl_->released;
+}
 
 void AsyncEngine::pause() {
   std::unique_lock lock(impl_->mutex);

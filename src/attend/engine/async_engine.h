@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "attend/engine/engine.h"
+#include "attend/engine/engine_control.h"
 #include "attend/engine/engine_metrics.h"
 #include "attend/engine/generation_request.h"
 #include "attend/engine/output/request_output.h"
@@ -67,7 +68,18 @@ class AsyncEngine {
   // still finishes. Requests keep their pages, and aborts are still processed. One resume() ends any number
   // of pauses.
   void pause();
+  // The same without waiting; `done` is called when no step runs.
+  void pause(PauseMode mode, ControlCallback done);
   void resume();
+
+  // As Engine's, on the engine's thread. Requests that run finish first, or stay paused; those that are
+  // submitted meanwhile wait. Several calls take effect one after the other.
+  void update_weights(WeightUpdate update, ControlCallback done);
+  // From the call of release_memory() until allocate_memory() has allocated all parts, submit() throws
+  // UnavailableError.
+  void release_memory(MemoryParts parts, ControlCallback done);
+  void allocate_memory(MemoryParts parts, ControlCallback done);
+  MemoryParts released_memory() const;
 
   // Waits until no request is left or the timeout expires; returns true if none is left. Other threads may
   // submit meanwhile. Not allowed in a callback.

@@ -9,6 +9,7 @@
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/checkpoint/checkpoint.h"
+#include "attend/checkpoint/json.h"
 #include "attend/checkpoint/model_folder.h"
 #include "attend/checkpoint/weight_prefetcher.h"
 #include "attend/engine/adapters.h"
@@ -143,12 +144,14 @@ double seconds_since(Clock::time_point start) {
 }  // namespace
 
 Engine::Engine(const EngineConfig& config, const EngineProgress& progress)
-    : random_seed_(config.random_seed) {
+    : config_(config), random_seed_(config.random_seed) {
   if (config.log_kernels) kernels::log_kernels();
   require(!config.model_path.empty() || (config.model && config.load_format == LoadFormat::kDummy),
           "model_path: expected a model directory, or a model with dummy weights");
   const std::shared_ptr<const Checkpoint> checkpoint = open_checkpoint(config.model_path);
   model_spec_ = config.model ? *config.model : read_config(*checkpoint);
+  configured_ = model_spec_;
+  if (!config.model) config_text_ = checkpoint->config().value().dump();
   // Embedding models are published without a head, and it is not read.
   if (config.pooling) model_spec_.tie_word_embeddings = true;
   const bool has_files = config.load_format != LoadFormat::kDummy;
@@ -453,6 +456,7 @@ RequestId Engine::submit(std::string_view prompt, const SamplingParams& params) 
 }
 
 bool Engine::step(const OutputSink& sink) {
+  ensure(!executors_->released().any(), "a step of an engine with released memory");
   const auto start = Clock::now();
   const std::vector<DroppedRequest> dropped = scheduler_->drain_dropped(start);
   outputs_->set_time(start);

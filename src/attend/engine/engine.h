@@ -20,6 +20,7 @@
 namespace attend {
 
 class Adapters;
+class Checkpoint;
 class AdaptiveSteps;
 class Drafter;
 class Executors;
@@ -168,6 +169,26 @@ class Engine {
   // and debug builds call it.
   void check_memory() const;
 
+  // Replaces the weights by those of another checkpoint of the same model, and checks all of them before the
+  // first one is replaced. Running requests continue, with K/V of the old weights unless `flush_cache`, which
+  // computes them again and drops the prefix cache with all of its tiers. Released weights are loaded from
+  // there later. Between steps only (finish_in_flight()).
+  //
+  // Throws Error and keeps the old weights: kInvalidArgument for the config.json of another model or a tensor
+  // of another shape, kNotFound for a missing file, kCorruptFile, and kUnsupported. On a GPU, a file that
+  // cannot be read after these checks may leave the weights released.
+  void update_weights(const std::filesystem::path& model_path, bool flush_cache = true);
+  // Preempts all running requests: they wait, and are computed again. Between steps only.
+  void preempt_all();
+  // Frees memory; the requests are preempted if their K/V are lost. Between steps only, and no step is
+  // allowed until allocate_memory() has allocated all parts again, which throws as Engine's constructor. K/V
+  // are lost; weights are read from the files again.
+  void release_memory(MemoryParts parts);
+  void allocate_memory(MemoryParts parts);
+  MemoryParts released_memory() const;
+  // Directory or file of the current weights; empty for dummy weights.
+  const std::filesystem::path& weights_path() const { return config_.model_path; }
+
   // Reason for which all further steps fail, after the failure of a rank (EngineConfig::tp_size); empty:
   // there is none. Thread-safe.
   std::string failure() const;
@@ -193,6 +214,11 @@ class Engine {
   int64_t num_preemptions() const;
 
  private:
+  void require_changeable(const char* operation) const;
+  void check_same_model(const Checkpoint& checkpoint) const;
+  // Preempts all requests, and drops the prefix cache with all of its tiers.
+  void drop_caches();
+  void open_tiers();
   // Throws Error(kUnsupported) unless requests may have adapters.
   void require_adapters() const;
   // Adds the end-of-sequence token that the tokenizer's files name.
@@ -228,6 +254,9 @@ class Engine {
   EngineInfo info_;
   EngineStats stats_;
   ModelSpec model_spec_;
+  std::string config_text_;  // config.json at the start; empty: there is none
+  ModelSpec configured_;     // its content, without changes by options
+  EngineConfig config_;      // model_path: of the current weights
   bool recomputes_longrope_ = false;
   uint64_t random_seed_ = 0;
   std::optional<Tokenizer> tokenizer_;

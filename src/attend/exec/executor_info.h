@@ -1,4 +1,5 @@
-// ExecutorInfo: choices and sizes of one executor, and its progress while it records CUDA graphs.
+// ExecutorInfo: choices and sizes of one executor, its progress while it records CUDA graphs, and the parts
+// of its memory.
 #pragma once
 
 #include <cstddef>
@@ -58,6 +59,24 @@ struct GraphProgressInfo {
 };
 
 using GraphProgress = std::function<void(const GraphProgressInfo&)>;
+
+// Memory of an engine that can be released while it computes nothing, and allocated again.
+struct MemoryParts {
+  bool weights = false;   // of all models, with activations and step arrays
+  bool kv_cache = false;  // K/V, recurrent states, and workspaces of attention
+
+  bool any() const { return weights || kv_cache; }
+  MemoryParts operator|(MemoryParts other) const {
+    return {weights || other.weights, kv_cache || other.kv_cache};
+  }
+  MemoryParts operator&(MemoryParts other) const {
+    return {weights && other.weights, kv_cache && other.kv_cache};
+  }
+  MemoryParts operator-(MemoryParts other) const {
+    return {weights && !other.weights, kv_cache && !other.kv_cache};
+  }
+  bool operator==(const MemoryParts&) const = default;
+};
 
 }  // namespace attend
 #pragma GCC visibility pop

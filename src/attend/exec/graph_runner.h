@@ -61,6 +61,12 @@ class GraphRunner {
   void record(Stream& stream, const std::function<bool(const StepSize& size)>& plan_depends_on_kv_len,
               const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {});
 
+  // Frees the graphs; record() may be called again.
+  void clear() {
+    graphs_.clear();
+    num_bytes_ = 0;
+  }
+
   // Replays the graph of this step. Returns false if there is none.
   bool launch(const GraphStep& step, Stream& stream);
 

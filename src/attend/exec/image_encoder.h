@@ -33,6 +33,14 @@ class ImageEncoder {
   // Computes the next parts of an image that find() does not return, and returns the rows after the last
   // part. Only one image is in progress: if it is another one, it is dropped.
   std::optional<Tensor> advance(const std::shared_ptr<const ImageItem>& image, Stream& stream);
+  // Replaces the tower, and drops all encoded images. Null: advance() requires another call before.
+  void set_tower(std::unique_ptr<VisionTower> tower) {
+    encoding_.reset();
+    entries_.clear();
+    by_hash_.clear();
+    num_bytes_ = 0;
+    tower_ = std::move(tower);
+  }
   // Drops the image in progress, if there is one.
   void cancel() { encoding_.reset(); }
 
@@ -40,7 +48,7 @@ class ImageEncoder {
   int64_t num_parts() const { return num_parts_; }      // of all images so far
   int64_t num_encoded() const { return num_encoded_; }  // images with all parts
   size_t num_bytes() const { return num_bytes_; }
-  size_t weight_bytes() const { return tower_->weight_bytes(); }
+  size_t weight_bytes() const { return tower_ ? tower_->weight_bytes() : 0; }
 
  private:
   struct Entry {

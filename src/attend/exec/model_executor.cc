@@ -9,6 +9,7 @@
 #include "attend/base/parallel.h"
 #include "attend/kernels/attention/attention_batch.h"
 #include "attend/kernels/norm_rope/elementwise.h"
+#include "attend/model/check_model_tensors.h"
 #include "attend/model/load_vision_tower.h"
 #include "attend/model/loadable_model.h"
 
@@ -18,6 +19,18 @@ namespace {
 
 // Length of the longest request that a graph is recorded for.
 int longest(bool short_requests) { return kernels::kShortRequestMaxKeys + (short_requests ? 0 : 1); }
+
+// Returns whether adapters apply to two layers in the same way.
+bool is_same_layer(const AdapterLayer& a, const AdapterLayer& b) {
+  const auto is_same_part = [](const AdapterPart& x, const AdapterPart& y) {
+    return x.module == y.module && x.first_out == y.first_out &&
+           std::ranges::equal(x.rows, y.rows, [](const auto& one, const auto& other) {
+             return one.first == other.first && one.count == other.count;
+           });
+  };
+  return a.first_column == b.first_column && a.num_columns == b.num_columns &&
+         std::ranges::equal(a.parts, b.parts, is_same_part);
+}
 
 }  // namespace
 
@@ -31,18 +44,15 @@ ModelExecutor::ModelExecutor(ExecutorConfig config, const CacheTables& tables,
       graphs_(config_.decode_sizes, config_.verify_sizes) {
   // Only fp8 K/V need scales: values may exceed its range.
   if (is_fp8(config_.backend.model.kv_dtype) && config_.checkpoint) {
-    const std::vector<KvScales> scales = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
-    set_kv_scales(config_.storage, scales);
-    has_kv_scales_ = !scales.empty();
+    kv_scales_ = read_kv_scales(*config_.checkpoint->open_tensors(), config_.model);
+    set_kv_scales(config_.storage, kv_scales_);
   }
-  storage_.emplace(config_.storage, tables_);
+  allocate_cache();
   const Device device = config_.backend.device;
-  const bool on_cpu = device.type == DeviceType::kCpu;
-  if (on_cpu && num_threads() > 1) first_pages_.emplace(storage_->kv_pool(), num_kv_layers());
-  attention_ = create_backend(config_.resolution, BackendContext{.config = config_.backend,
-                                                                 .request_table = storage_->request_table(),
-                                                                 .pool = storage_->kv_pool()});
-  if (on_cpu) return;
+  if (device.type == DeviceType::kCpu) {
+    if (num_threads() > 1) first_pages_.emplace(storage_->kv_pool(), num_kv_layers());
+    return;
+  }
   gpu_stream_.emplace(device);
   stream_ = gpu_stream_->get();
 }
@@ -56,10 +66,19 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
   else if (config_.checkpoint)
     tensors = config_.checkpoint->open_tensors();
   weights_.reset();
-  model_ = load_model(tensors, config_.model, progress, config_.placement);
-  if (config_.encodes_images)
-    images_.emplace(load_vision_tower(std::move(tensors), config_.model, config_.placement),
-                    config_.image_cache_bytes);
+  std::unique_ptr<Model> model = load_model(tensors, config_.model, progress, config_.placement);
+  if (adapter_layers_)
+    check_adapter_layers(*model, config_.checkpoint.get());
+  else if (const AdapterLayers* const layers = model->adapter_layers())
+    adapter_layers_ = *layers;
+  model_ = std::move(model);
+  if (config_.encodes_images) {
+    auto tower = load_vision_tower(std::move(tensors), config_.model, config_.placement);
+    if (images_)
+      images_->set_tower(std::move(tower));
+    else
+      images_.emplace(std::move(tower), config_.image_cache_bytes);
+  }
   if (spec().draft) {
     ensure(target != nullptr, "a draft without the model of its target");
     model_->share_vocab(target->vocab());
@@ -68,6 +87,19 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
                                    config_.placement.dtype, device());
   }
   model_->prepare(limits());
+  if (storage_) allocate_step();
+  first_pages_.reset();
+}
+
+void ModelExecutor::allocate_cache() {
+  storage_.emplace(config_.storage, tables_);
+  attention_ = create_backend(config_.resolution, BackendContext{.config = config_.backend,
+                                                                 .request_table = storage_->request_table(),
+                                                                 .pool = storage_->kv_pool()});
+  if (model_) allocate_step();
+}
+
+void ModelExecutor::allocate_step() {
   // Graphs of decode steps serve requests with and without images.
   const bool has_axes =
       on_gpu() && config_.encodes_images &&
@@ -81,7 +113,63 @@ void ModelExecutor::load(const LoadProgress& progress, const Model* target) {
   if (config_.hidden_states)
     hidden_states_ =
         Tensor::empty({limits().max_tokens, config_.hidden_width()}, config_.placement.dtype, device());
-  first_pages_.reset();
+}
+
+void ModelExecutor::release(MemoryParts parts) {
+  graphs_.clear();
+  arrays_.reset();
+  replay_arrays_.reset();
+  logits_ = hidden_states_ = Tensor();
+  if (parts.kv_cache) {
+    attention_.reset();
+    storage_.reset();
+  }
+  if (parts.weights) {
+    model_.reset();
+    if (images_) images_->set_tower(nullptr);
+  }
+}
+
+ModelExecutor::NewWeights ModelExecutor::read_weights(std::shared_ptr<const Checkpoint> checkpoint) const {
+  std::shared_ptr<const CheckpointTensors> tensors = checkpoint->open_tensors();
+  check_kv_scales(*tensors);
+  NewWeights weights{.checkpoint = std::move(checkpoint),
+                     .model = load_model(tensors, config_.model, {}, config_.placement),
+                     .tower = nullptr};
+  check_adapter_layers(*weights.model, weights.checkpoint.get());
+  weights.model->prepare(limits());
+  if (images_) weights.tower = load_vision_tower(std::move(tensors), config_.model, config_.placement);
+  return weights;
+}
+
+void ModelExecutor::use_weights(NewWeights weights, const Model* target) {
+  if (spec().draft && target != nullptr) weights.model->share_vocab(target->vocab());
+  config_.checkpoint = std::move(weights.checkpoint);
+  model_ = std::move(weights.model);
+  if (images_) images_->set_tower(std::move(weights.tower));
+}
+
+void ModelExecutor::check_weights(const Checkpoint& checkpoint) const {
+  const std::shared_ptr<const CheckpointTensors> tensors = checkpoint.open_tensors();
+  check_kv_scales(*tensors);
+  check_model_tensors(*tensors, config_.model, config_.placement);
+}
+
+void ModelExecutor::check_adapter_layers(const Model& model, const Checkpoint* checkpoint) const {
+  if (!adapter_layers_ || model.adapter_layers() == nullptr) return;
+  if (!std::ranges::equal(adapter_layers_->layers(), model.adapter_layers()->layers(), is_same_layer))
+    fail(ErrorCode::kUnsupported, checkpoint == nullptr ? "dummy weights" : checkpoint->path().string(),
+         ": the names or parts of its tensors differ from those at the start, to which LoRA adapters refer: ",
+         "expected the same ones");
+}
+
+void ModelExecutor::check_kv_scales(const CheckpointTensors& tensors) const {
+  if (!is_fp8(config_.backend.model.kv_dtype)) return;
+  const auto is_same = [](const KvScales& a, const KvScales& b) { return a.k == b.k && a.v == b.v; };
+  if (!std::ranges::equal(read_kv_scales(tensors, config_.model), kv_scales_, is_same))
+    fail(ErrorCode::kUnsupported, tensors.path().string(),
+         ": the scales of K and V differ from those of the running model, in which the fp8 KV cache is "
+         "stored: expected the same ones");
 }
 
 void ModelExecutor::record_graphs(const GraphProgress& progress) {
@@ -105,7 +193,7 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
 }
 
 void ModelExecutor::complete(ExecutorInfo& info) const {
-  info.has_kv_scales = has_kv_scales_;
+  info.has_kv_scales = !kv_scales_.empty();
   if (model_) {
     info.weight_bytes = model_->weight_bytes() + (images_ ? images_->weight_bytes() : 0);
     info.expert_bytes = model_->expert_bytes();

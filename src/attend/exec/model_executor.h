@@ -18,6 +18,7 @@
 #include "attend/exec/step_trace.h"
 #include "attend/kv/first_page_warmup.h"
 #include "attend/kv/storage/cache_storage.h"
+#include "attend/model/adapters/adapter_layers.h"
 #include "attend/model/model.h"
 #include "attend/tensor/cuda.h"
 
@@ -42,6 +43,33 @@ class ModelExecutor final : public Executor {
   // `target`: loaded model with the vocabulary of a draft, which must outlive this executor; null for others.
   // Throws the errors of load_model and Model::share_vocab.
   void load(const LoadProgress& progress = {}, const Model* target = nullptr);
+
+  // Model with the weights of another checkpoint, ready for use_weights().
+  struct NewWeights {
+    std::shared_ptr<const Checkpoint> checkpoint;
+    std::unique_ptr<Model> model;
+    std::unique_ptr<VisionTower> tower;  // null: the executor encodes no images
+  };
+  // CPUs: reads the weights of a checkpoint with the same ModelSpec, next to those in use. Throws the errors
+  // of load_model, and Error(kUnsupported) for tensors in another layout or other scales of an fp8 KV cache.
+  NewWeights read_weights(std::shared_ptr<const Checkpoint> checkpoint) const;
+  // Replaces the weights. `target`: as in load().
+  void use_weights(NewWeights weights, const Model* target);
+  // Uses the table and head of the target's new weights.
+  void share_vocab(const Model& target) { model_->share_vocab(target.vocab()); }
+  // Checks names, shapes and dtypes of a checkpoint's tensors as read_weights() does, without reading them.
+  void check_weights(const Checkpoint& checkpoint) const;
+  // Checkpoint from which load() reads; null: dummy weights.
+  const std::shared_ptr<const Checkpoint>& checkpoint() const { return config_.checkpoint; }
+  void set_checkpoint(std::shared_ptr<const Checkpoint> checkpoint) {
+    config_.checkpoint = std::move(checkpoint);
+  }
+
+  // Frees memory and the graphs. launch() requires all parts: load() brings the weights back, and
+  // allocate_cache() the KV storage, empty.
+  void release(MemoryParts parts);
+  void allocate_cache();
+
   // GPUs: records a graph for every decode size; later decode steps replay it. Call after load().
   void record_graphs(const GraphProgress& progress = {});
 
@@ -70,6 +98,12 @@ class ModelExecutor final : public Executor {
   void complete(ExecutorInfo& info) const;
 
  private:
+  // Allocates the arrays and results of steps.
+  void allocate_step();
+  // Throws unless adapters apply to the model as to the first one.
+  void check_adapter_layers(const Model& model, const Checkpoint* checkpoint) const;
+  // Throws unless the fp8 KV cache has the scales of these tensors.
+  void check_kv_scales(const CheckpointTensors& tensors) const;
   // Computes logits and hidden states from the step's arrays: kernel launches only. Graphs record this.
   void queue_model(bool hidden_states, HiddenSource source);
   void queue_late_token_ids(const ExecutorBatch& batch);
@@ -86,11 +120,12 @@ class ModelExecutor final : public Executor {
   CacheTables tables_;
   StepTrace* trace_;
   std::unique_ptr<WeightPrefetcher> weights_;  // until load()
-  bool has_kv_scales_ = false;
+  std::vector<KvScales> kv_scales_;            // of the files, for an fp8 KV cache
   std::optional<CacheStorage> storage_;
   std::optional<FirstPageWarmup> first_pages_;  // until load()
   std::unique_ptr<AttentionBackend> attention_;
   std::unique_ptr<Model> model_;
+  std::optional<AdapterLayers> adapter_layers_;  // of the first model
   std::optional<cuda::OwnedStream> gpu_stream_;
   Stream stream_;
   std::optional<StepArrays> arrays_;

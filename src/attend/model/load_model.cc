@@ -2,6 +2,7 @@
 
 #include "attend/base/error.h"
 #include "attend/model/architectures/architecture.h"
+#include "attend/model/check_model_tensors.h"
 #include "attend/model/load_vision_tower.h"
 #include "attend/model/loadable_model.h"
 #include "attend/model/modules/draft_input.h"
@@ -88,6 +89,24 @@ void check_tensors(std::span<const WeightSlot> slots, WeightPrefixes prefixes, c
   check_unused_tensors(slots, files, spec, rules);
 }
 
+// Returns the slots of a model on one rank, after a check that the files have the tensors of all slots, and
+// no others; nullptr: no files.
+NamedSlots make_checked_slots(const CheckpointTensors* files, const ModelSpec& spec,
+                              const ModelPlacement& placement) {
+  if (placement.device.type == DeviceType::kCuda) require_gpu_weights(spec.quantization);
+  NamedSlots named = make_named_slots(spec, placement, files);
+  const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
+  if (files != nullptr && placement.num_ranks == 1)
+    check_tensors(named.slots, named.prefixes, *files, spec, architecture, placement);
+  // A rank may use only some of the tensors.
+  if (files != nullptr && placement.num_ranks > 1 && placement.rank == 0) {
+    const NamedSlots whole =
+        make_named_slots(spec, {.device = placement.device, .dtype = placement.dtype}, files);
+    check_tensors(whole.slots, named.prefixes, *files, spec, architecture, placement);
+  }
+  return named;
+}
+
 }  // namespace
 
 double activation_bytes(const ModelSpec& spec, const BatchLimits& limits, const ModelPlacement& placement) {
@@ -103,17 +122,8 @@ std::unique_ptr<Model> load_model(const std::filesystem::path& directory, const 
 
 std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files, const ModelSpec& spec,
                                   const LoadProgress& progress, const ModelPlacement& placement) {
-  if (placement.device.type == DeviceType::kCuda) require_gpu_weights(spec.quantization);
-  auto [model, slots, prefixes] = make_named_slots(spec, placement, files.get());
+  auto [model, slots, prefixes] = make_checked_slots(files.get(), spec, placement);
   const ModelArchitecture& architecture = find_architecture(spec.architecture, "architecture");
-  if (files && placement.num_ranks == 1)
-    check_tensors(slots, prefixes, *files, spec, architecture, placement);
-  // A rank may use only some of the tensors.
-  if (files && placement.num_ranks > 1 && placement.rank == 0) {
-    const NamedSlots whole =
-        make_named_slots(spec, {.device = placement.device, .dtype = placement.dtype}, files.get());
-    check_tensors(whole.slots, prefixes, *files, spec, architecture, placement);
-  }
   if (spec.draft) {
     const Tensor tokens = read_head_tokens(files.get(), spec, architecture.names.draft_tokens);
     const bool on_gpu = placement.device.type == DeviceType::kCuda && !tokens.view().empty();
@@ -125,6 +135,11 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
                      : make_dummy_weights(slots, dummy_dtype, placement.device, progress, spec.quantization));
   model->set_adapter_layers(AdapterLayers(slots, architecture, prefixes));
   return std::move(model);
+}
+
+void check_model_tensors(const CheckpointTensors& files, const ModelSpec& spec,
+                         const ModelPlacement& placement) {
+  check_weights(make_checked_slots(&files, spec, placement).slots, spec.quantization, files);
 }
 
 std::vector<KvScales> read_kv_scales(const CheckpointTensors& files, const ModelSpec& spec) {

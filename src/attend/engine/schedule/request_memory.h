@@ -52,7 +52,7 @@ class RequestMemory {
   // With CacheTiers::stores_at_exit(), evicts all unlocked pages to the tiers below the pool.
   ~RequestMemory();
 
-  // Adds tiers below the pool. Requires a prefix cache. Call before the first request.
+  // Sets the tiers below the pool; null: none. Requires a prefix cache, and that it is empty.
   void use_tiers(std::unique_ptr<CacheTiers> tiers);
   // Data of the groups' cached pages, for the constructor of CacheTiers.
   std::vector<PageData*> page_data() const;

@@ -449,6 +449,14 @@ void Scheduler::preempt(size_t running_idx) {
   running_.erase(victim);
 }
 
+void Scheduler::preempt_all(bool drops_images) {
+  while (!running_.empty()) preempt(running_.size() - 1);
+  waiting_.for_each([&](Request& request) {
+    request.tier_search = nullptr;
+    if (drops_images) request.encoded.clear();
+  });
+}
+
 void Scheduler::remove_deadline(const Request& request) {
   if (request.deadline) deadlines_.erase({*request.deadline, request.id});
 }

@@ -95,6 +95,9 @@ class Scheduler {
   // Marks the tokens of the last step as computed, including accepted drafts; the step may still be in
   // flight. Call it before any request of the step is finished.
   void advance();
+  // Preempts all running requests, and lets waiting ones search the tiers below the pool again: their caches
+  // will be dropped. `drops_images`: rows of encoded images too. No step may be in flight.
+  void preempt_all(bool drops_images);
   // Drops the pages that a failed step inserted into the cache and did not compute. Call it after all
   // requests of the step are finished.
   void fail_step();

@@ -85,6 +85,7 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       chat_(std::move(chat)),
       formats_(formats),
       defaults_(SamplingDefaults::read(options_.model_path)),
+      weights_(options_.model_path),
       responses_(options_.stored_responses),
       grammars_(grammars.library, GrammarVocabulary::make(engine.tokenizer(), engine.model_spec()),
                 grammars.limits),
@@ -120,12 +121,15 @@ Api::Api(AsyncEngine& engine, std::optional<ChatTemplate> chat, const ChatFormat
       {"POST", "/load_lora_adapter", &Api::load_adapter, Needs::kAdminKey},
       {"POST", "/v1/unload_lora_adapter", &Api::unload_adapter, Needs::kAdminKey},
       {"POST", "/unload_lora_adapter", &Api::unload_adapter, Needs::kAdminKey},
+      {"POST", "/continue_generation", &Api::continue_generation, Needs::kAdminKey},
+      {"GET", "/is_sleeping", &Api::is_sleeping, Needs::kKey},
       {"POST", "/start_profile", &Api::start_profile, Needs::kAdminKey},
       {"POST", "/stop_profile", &Api::stop_profile, Needs::kAdminKey},
       {"POST", "/abort_request", &Api::abort_request, Needs::kAdminKey},
       {"GET", "/", &Api::web_page, Needs::kNothing},
   };
   add_routes<Api>(this, kRoutes);
+  add_control_routes();
   for (const PoolingEndpoint& endpoint : kPoolingEndpoints)
     add_route({"POST", endpoint.path, Needs::kKey,
                [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
@@ -456,14 +460,14 @@ void Api::health_generate(const HttpRequest&, const std::shared_ptr<Exchange>& e
 }
 
 void Api::model_info(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
-  const std::string path = options_.model_path.string();
-  answer_on_worker(request, exchange, [this, path] {
-    return json_text({{"model_path", path},
+  answer_on_worker(request, exchange, [this, path = options_.model_path.string()] {
+    const ServedWeights::Source weights = weights_.get();
+    return json_text({{"model_path", weights.path.string()},
                       {"served_model_name", options_.served_names.front()},
                       {"tokenizer_path", path},
                       {"is_generation", true},
                       {"preferred_sampling_params", nullptr},
-                      {"weight_version", "default"},
+                      {"weight_version", weights.version},
                       {"has_chat_template", chat_.has_value()},
                       {"model_type", engine_.info().target().model}});
   });
@@ -474,7 +478,7 @@ void Api::server_info(const HttpRequest& request, const std::shared_ptr<Exchange
   answer_on_worker(request, exchange, [this, &info] {
     const ExecutorInfo& target = info.target();
     return json_text({{"version", attend::version()},
-                      {"model_path", options_.model_path.string()},
+                      {"model_path", weights_.get().path.string()},
                       {"served_model_name", options_.served_names.front()},
                       {"device", target.hardware.name},
                       {"tp_size", target.num_ranks},
@@ -535,6 +539,52 @@ void Api::unload_adapter(const HttpRequest& request, const std::shared_ptr<Excha
     log_ignored(ignored);
     return reply;
   });
+}
+
+void Api::add_control_routes() {
+  static constexpr std::pair<std::string_view, Control> kControls[] = {
+      {"/pause_generation", &pause_generation},
+      {"/release_memory_occupation", &release_memory},
+      {"/resume_memory_occupation", &resume_memory},
+  };
+  for (const auto& [path, operation] : kControls)
+    add_route({"POST", path, Needs::kAdminKey,
+               [this, operation](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 answer_later(
+                     request, exchange, [this, operation, body = request.body](const SendJson& send) {
+                       std::vector<std::string> ignored;
+                       operation(parse_body(body.empty() ? "{}" : body, options_.max_request_items), engine_,
+                                 ignored, send);
+                       (void)catch_error([&] { log_ignored(ignored); });  // the reply may be sent already
+                     });
+               }});
+  add_route({"POST", "/update_weights_from_disk", Needs::kAdminKey,
+             [this](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+               answer_later(request, exchange, [this, body = request.body](const SendJson& send) {
+                 std::vector<std::string> ignored;
+                 update_weights(parse_body(body, options_.max_request_items), engine_, weights_, ignored,
+                                send);
+                 (void)catch_error([&] { log_ignored(ignored); });
+               });
+             }});
+  for (const auto& [path, operation] : {std::pair("/sleep", &serve::sleep), {"/wake_up", &serve::wake_up}})
+    add_route({"POST", path, Needs::kAdminKey,
+               [this, operation](const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {
+                 answer_later(request, exchange,
+                              [this, operation, query = request.query](const SendJson& send) {
+                                operation(query, engine_, send);
+                              });
+               }});
+}
+
+void Api::continue_generation(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  engine_.resume();
+  exchange->reply(200, kJsonType, R"({"success":true,"message":"generation continues"})");
+}
+
+void Api::is_sleeping(const HttpRequest&, const std::shared_ptr<Exchange>& exchange) {
+  const bool sleeps = engine_.released_memory().any();
+  exchange->reply(200, kJsonType, sleeps ? R"({"is_sleeping":true})" : R"({"is_sleeping":false})");
 }
 
 void Api::start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange) {

@@ -9,6 +9,7 @@
 #include "attend/engine/async_engine.h"
 #include "attend/grammar/grammar_compiler.h"
 #include "attend/serve/http/exchange.h"
+#include "attend/serve/protocols/control/control_endpoints.h"
 #include "attend/serve/protocols/generation.h"
 #include "attend/serve/protocols/monitoring/health_probe.h"
 #include "attend/serve/protocols/responses/response_store.h"
@@ -47,6 +48,12 @@ class Api : public Service {
   void flush_cache(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void load_adapter(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void unload_adapter(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  // Operations of a running engine (control_endpoints.h).
+  using Control = void (*)(const Json& body, AsyncEngine& engine, std::vector<std::string>& ignored,
+                           const SendJson& send);
+  void add_control_routes();
+  void continue_generation(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
+  void is_sleeping(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void start_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void stop_profile(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
   void abort_request(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange);
@@ -98,6 +105,7 @@ class Api : public Service {
   std::optional<ChatTemplate> chat_;
   ChatFormats formats_;
   SamplingDefaults defaults_;
+  ServedWeights weights_;
   ResponseStore responses_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   GrammarCompiler grammars_;  // destroyed first of those above, since it calls back

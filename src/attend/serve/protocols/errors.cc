@@ -5,6 +5,7 @@
 
 #include "attend/base/error.h"
 #include "attend/base/log.h"
+#include "attend/engine/engine_control.h"
 #include "attend/serve/json/json_text.h"
 #include "attend/serve/protocols/anthropic/errors.h"
 #include "attend/serve/protocols/random_id.h"
@@ -20,6 +21,7 @@ ApiError logged(const std::exception& error, std::string_view cause, std::string
 
 ApiError to_api_error(const std::exception& error) {
   const auto* known = dynamic_cast<const Error*>(&error);
+  if (dynamic_cast<const UnavailableError*>(&error)) return {503, error.what(), {}, "unavailable"};
   if (!known) return logged(error, "internal error", {});
   if (known->code() == ErrorCode::kNotFound || known->code() == ErrorCode::kCorruptFile)
     return logged(error, "a file of the server is missing or invalid", std::string(to_string(known->code())));

@@ -50,10 +50,11 @@ struct PreparedResponse : ReadyHandler {
       : ReadyHandler(std::move(exchange)), error_path(format), request_id(request.request_id) {}
   void receive() override {
     if (error) return answer_error(exchange(), error_path, to_api_error(error), request_id);
-    exchange().reply(200, kJsonType, std::move(text));
+    exchange().reply(status, kJsonType, std::move(text));
   }
 
   std::string error_path, request_id;
+  int status = 200;
   std::string text;
   std::exception_ptr error;
   std::atomic<bool> is_gone = false;  // the client has disconnected
@@ -205,6 +206,24 @@ void Service::answer_on_worker(const HttpRequest& request, const std::shared_ptr
     if (answer->is_gone) return;
     answer->error = catch_error([&] { answer->text = make(); });
     ready_queue_.add_now(*answer);
+  });
+}
+
+void Service::answer_later(
+    const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+    std::function<void(std::function<void(int status, std::string json)> send)> start) {
+  const auto answer = std::make_shared<PreparedResponse>(exchange, request, error_path(request));
+  executor_.work([this, answer, start = std::move(start)] {
+    const auto send = [this, answer](int status, std::string json) {
+      answer->status = status;
+      answer->text = std::move(json);
+      ready_queue_.add_now(*answer);
+    };
+    // Without an error, another thread may be sending the answer already.
+    if (auto error = catch_error([&] { start(send); })) {
+      answer->error = std::move(error);
+      ready_queue_.add_now(*answer);
+    }
   });
 }
 

@@ -97,6 +97,11 @@ class Service : public Drainable {
   void answer_on_worker(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
                         std::function<std::string()> make);
 
+  // The same for a reply that is ready after `start` has returned: it passes `send` to another thread. If
+  // `start` throws, the error is sent.
+  void answer_later(const HttpRequest& request, const std::shared_ptr<Exchange>& exchange,
+                    std::function<void(std::function<void(int status, std::string json)> send)> start);
+
   ApiOptions options_;
   Executor& executor_;
   ReadyQueue ready_queue_;
