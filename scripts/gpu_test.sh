@@ -49,6 +49,7 @@ suites=(
   "embedder_test=*Gpu*"
   "deterministic_test=*gpu*"
   "recurrent_models_test=*gpu*"
+  "adapters_test=*gpu*"
   "tiny_model_test=*gpu*"
   "model_golden_test=*gpu*"
   "vision_kernels_test=*gpu*"
@@ -93,6 +94,7 @@ sanitized=(
   "mi   dense_gpu_test    Sm90SwapAbQuantized.AddToExistingOutput:Sm90SwapAbQuantized.ApplyGate:SkinnyQuantized.NormalizeInputs:Sm90ScaledQuantized.ApplyGate"
   # Deferred norms; the gated-MLP GEMM, in which pairs of CTAs share x and weights.
   "msi  dense_gpu_test    Sm90Gemv.MatchesFloat64WithBiasAndExistingOutput*"
+  "mrsi dense_gpu_test    LowRankGpu.GivesATokenTheSameBits*:LowRankGpu.AppliesADeferredNorm:LowRankGpu.ServesAnyAdapters*"
   "ms   dense_gpu_test    Sm90DeferredNorm.StoresResidual*:Sm90GatedMlpGemm.WritesOnlyItsColumnsOfAWiderTensor*"
   # Recurrent layers: convolution, scan with and without chunks, norms.
   "mrsi recurrent_test    CausalConv.*/gpu:SelectiveScan.*/gpu:SelectiveScanHalf.NormalizesGated*/gpu*"

@@ -5,9 +5,11 @@ as PEFT saves them, with the log probabilities and answers that PEFT computes.
     pip install torch transformers safetensors peft
     python3 scripts/make_lora_goldens.py         # all cases
     python3 scripts/make_lora_goldens.py BASE    # the adapters of one model
+    python3 scripts/make_lora_goldens.py --rounding    # only rounding.json, of the adapters that exist
 
 golden.safetensors has, for each prompt of the base model: `prompt.I.logprobs`, float32, of its tokens after the first one,
-and `prompt.I.greedy`, the answer up to the first token that the next likely one nearly equals.
+and `prompt.I.greedy`, the answer up to the first token that the next likely one nearly equals. rounding.json has PEFT's largest
+error of these log probabilities in 16 bits.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import tempfile
 import torch
 from golden_cases import CASES
 from make_goldens import GREEDY_TOKENS, MIN_MARGIN, load, reference_of
-from peft import LoraConfig, get_peft_model
+from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
 NUM_PROMPTS = 4
@@ -127,16 +129,39 @@ def greedy_of(model, prompt):
     return ids[len(prompt) :]
 
 
+def logprobs_of(model, prompt):
+    logits = model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0].float()
+    return logits.log_softmax(-1)[:-1].gather(1, torch.tensor(prompt[1:]).long()[:, None])[:, 0].contiguous()
+
+
+def prompts_of(base):
+    golden = load_file(pathlib.Path("tests/goldens") / base / "golden.safetensors")
+    return [golden[f"prompt.{index}.input_ids"].tolist() for index in range(NUM_PROMPTS)]
+
+
+def write_rounding(base, folder, truth):
+    expected = load_file(folder / "golden.safetensors")
+    errors = {}
+    for dtype in (torch.float16, torch.bfloat16):
+        model = PeftModel.from_pretrained(load(truth, dtype), folder, autocast_adapter_dtype=False).to(dtype).eval()
+        of_prompts = [
+            (logprobs_of(model, prompt) - expected[f"prompt.{index}.logprobs"]).abs().max().item()
+            for index, prompt in enumerate(prompts_of(base))
+            if len(prompt) > 1
+        ]
+        errors[str(dtype).removeprefix("torch.")] = float(f"{max(of_prompts):.3g}")
+    (folder / "rounding.json").write_text(json.dumps(errors) + "\n")
+    print(f"{base}/{folder.name}: {errors}", flush=True)
+
+
 def goldens_of(model, prompts):
     golden = {}
     for index, prompt in enumerate(prompts):
         greedy = greedy_of(model, prompt)
         if len(greedy) < MIN_GREEDY:
             return None
-        logits = model(input_ids=torch.tensor([prompt]), use_cache=False).logits[0]
-        logprobs = logits.log_softmax(-1)[:-1].gather(1, torch.tensor(prompt[1:]).long()[:, None])[:, 0]
         if len(prompt) > 1:
-            golden[f"prompt.{index}.logprobs"] = logprobs.contiguous()
+            golden[f"prompt.{index}.logprobs"] = logprobs_of(model, prompt)
         golden[f"prompt.{index}.greedy"] = torch.tensor(greedy, dtype=torch.int32)
     return golden
 
@@ -144,8 +169,7 @@ def goldens_of(model, prompts):
 def make_adapter(base, folder, truth, arguments):
     arguments = dict(arguments)
     dtype = arguments.pop("dtype", torch.float32)
-    prompts = load_file(pathlib.Path("tests/goldens") / base / "golden.safetensors")
-    prompts = [prompts[f"prompt.{index}.input_ids"].tolist() for index in range(NUM_PROMPTS)]
+    prompts = prompts_of(base)
     for seed in range(1000):
         model = get_peft_model(load(truth, torch.float32), LoraConfig(task_type="CAUSAL_LM", **arguments))
         randomize(model, dtype, seed)
@@ -171,13 +195,17 @@ def make_adapter(base, folder, truth, arguments):
 def main():
     parser = argparse.ArgumentParser(description="Writes the golden adapters of tests/goldens/lora.")
     parser.add_argument("bases", nargs="*", help="models whose adapters are written (default: all)")
+    parser.add_argument("--rounding", action="store_true", help="write only rounding.json of adapters that exist")
     arguments = parser.parse_args()
     for base, adapters in ADAPTERS.items():
         if arguments.bases and base not in arguments.bases:
             continue
         with base_folder(base) as truth, torch.no_grad():
             for name, options in adapters.items():
-                make_adapter(base, pathlib.Path("tests/goldens/lora") / base / name, truth, options)
+                folder = pathlib.Path("tests/goldens/lora") / base / name
+                if not arguments.rounding:
+                    make_adapter(base, folder, truth, options)
+                write_rounding(base, folder, truth)
 
 
 if __name__ == "__main__":

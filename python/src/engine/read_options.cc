@@ -251,6 +251,7 @@ constexpr Field<C> kConfigFields[] = {
        for (const auto& [name, path] : paths) to.lora_paths.push_back({.name = name, .path = path});
        return true;
      }},
+    {"enable_lora", kBool, read_member<C, &C::enable_lora>},
     {"max_queued_requests", kWhole,
      [](nb::handle value, C& to) { return read_value(value, to.schedule.max_queued_requests); }},
     {"enable_deterministic_inference", kBool, read_member<C, &C::deterministic_inference>},

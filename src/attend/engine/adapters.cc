@@ -46,14 +46,14 @@ Adapters::Adapters(const std::vector<AdapterPath>& paths) {
 void Adapters::set_model(std::vector<AdapterLayers> ranks) {
   ranks_ = std::move(ranks);
   for (const auto& [name, folder] : opened_)
-    adapters_.at(name)->weights = with_name(name, [&] { return read(*folder); });
+    adapters_.at(name)->weights = with_name(name, [&] { return load_adapter(*folder, layers_of_ranks()); });
   opened_.clear();
 }
 
-ModelAdapter Adapters::read(const AdapterFolder& folder) const {
+std::vector<const AdapterLayers*> Adapters::layers_of_ranks() const {
   std::vector<const AdapterLayers*> ranks;
   for (const AdapterLayers& layers : ranks_) ranks.push_back(&layers);
-  return load_adapter(folder, ranks);
+  return ranks;
 }
 
 std::shared_ptr<const NamedAdapter> Adapters::find(std::string_view name) const {
@@ -62,21 +62,31 @@ std::shared_ptr<const NamedAdapter> Adapters::find(std::string_view name) const 
   return found == adapters_.end() ? nullptr : found->second;
 }
 
+void Adapters::check_new(const std::string& name) const {
+  require(!adapters_.contains(name), "adapter ", name, ": already loaded; unload it first");
+}
+
 void Adapters::load(const AdapterPath& path) {
-  const auto check_name = [&] {
-    require(!adapters_.contains(path.name), "adapter ", path.name, ": already loaded; unload it first");
-  };
   {
     const std::lock_guard lock(mutex_);
-    check_name();
+    check_new(path.name);
   }
   // Reading takes long, and other requests continue.
   const auto folder = open_folder(path);
   std::shared_ptr<NamedAdapter> adapter = make_adapter(path, *folder);
-  adapter->weights = with_name(path.name, [&] { return read(*folder); });
+  adapter->weights = with_name(path.name, [&] { return load_adapter(*folder, layers_of_ranks()); });
   const std::lock_guard lock(mutex_);
-  check_name();
+  check_new(path.name);
   adapters_[path.name] = std::move(adapter);
+}
+
+void Adapters::add_dummy(const std::string& name, int rank) {
+  const std::lock_guard lock(mutex_);
+  check_new(name);
+  adapters_[name] = std::make_shared<NamedAdapter>(
+      NamedAdapter{.source = {.name = name, .path = {}},
+                   .salt = "adapter:" + name + ":",
+                   .weights = make_dummy_adapter(rank, adapters_.size(), layers_of_ranks())});
 }
 
 void Adapters::unload(std::string_view name) {

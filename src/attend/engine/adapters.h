@@ -39,6 +39,8 @@ class Adapters {
   // Adds an adapter. Throws Error(kInvalidArgument) for an empty name or one that is in use, and the errors
   // of the functions above.
   void load(const AdapterPath& path);
+  // Adds an adapter of random values, for benchmarks.
+  void add_dummy(const std::string& name, int rank);
   // Removes an adapter: later requests cannot use it, requests that have it continue. Throws Error(kNotFound)
   // if there is none of this name.
   void unload(std::string_view name);
@@ -46,7 +48,10 @@ class Adapters {
   std::vector<AdapterPath> list() const;
 
  private:
-  ModelAdapter read(const AdapterFolder& folder) const;
+  // Throws Error(kInvalidArgument) for a name that is in use. Requires mutex_.
+  void check_new(const std::string& name) const;
+  // Pointers to the elements of ranks_.
+  std::vector<const AdapterLayers*> layers_of_ranks() const;
 
   std::vector<AdapterLayers> ranks_;
   std::map<std::string, std::unique_ptr<const AdapterFolder>> opened_;  // until set_model()

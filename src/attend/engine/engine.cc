@@ -251,6 +251,11 @@ void Engine::unload_adapter(std::string_view name) const {
   adapters_->unload(name);
 }
 
+void Engine::add_dummy_adapter(const std::string& name, int rank) const {
+  require_adapters();
+  adapters_->add_dummy(name, rank);
+}
+
 std::vector<AdapterPath> Engine::adapters() const { return adapters_->list(); }
 
 void Engine::add_tokenizer_eos() {

@@ -160,6 +160,8 @@ class Engine {
   // Error(kCorruptFile) for an adapter that does not fit the model.
   void load_adapter(const AdapterPath& adapter) const;
   void unload_adapter(std::string_view name) const;
+  // Adds an adapter of random values that changes every layer, for benchmarks.
+  void add_dummy_adapter(const std::string& name, int rank) const;
   std::vector<AdapterPath> adapters() const;  // in the order of names
 
   // Evicts all prefixes that no running request uses, and removes all pages of tiers below the pool,

@@ -116,8 +116,11 @@ struct EngineConfig {
   // dummies.
   std::optional<ModelSpec> draft_model;
   // LoRA adapters that requests may name (GenerationRequest::adapter), in addition to those that
-  // Engine::load_adapter() adds. CPUs only.
+  // Engine::load_adapter() adds.
   std::vector<AdapterPath> lora_paths;
+  // GPUs: also records graphs of steps with adapters. Implied by lora_paths. Without them such steps are
+  // slower.
+  bool enable_lora = false;
   ScheduleOptions schedule;  // order and maximum number of waiting requests
   // Encoded images that are kept for later requests, in bytes.
   size_t image_cache_bytes = size_t{256} << 20;

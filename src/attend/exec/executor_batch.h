@@ -25,7 +25,7 @@ struct ExecutorRequest {
   int prompt_len = 0;                     // ModelInput::prompt_lens
   int num_logit_rows = 0;                 // logits are computed for this number of last new tokens
   int num_drafts = 0;                     // the last new tokens that are drafts
-  const ModelAdapter* adapter = nullptr;  // alive during the launch; null: none. CPUs
+  const ModelAdapter* adapter = nullptr;  // alive during the launch; null: none
 };
 
 // Outcome of the drafts of an earlier step, for models with recurrent states. Its requests with drafts are

@@ -38,6 +38,7 @@ struct ExecutorConfig {
   // The same for steps with drafts: verify_graph_sizes(). Empty for models with recurrent states, the inputs
   // of which are kept per verified token.
   std::vector<StepSize> verify_sizes;
+  bool adapters = false;  // GPUs: steps may have adapters; records graphs with them, too
 
   // Features of a row of hidden states.
   int64_t hidden_width() const { return std::max<int64_t>(1, std::ssize(hidden_layers)) * model.hidden_size; }

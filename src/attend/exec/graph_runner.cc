@@ -51,17 +51,18 @@ StepSize GraphRunner::padded_verify_size(int num_reqs, int num_tokens, int max_s
 void GraphRunner::record(Stream& stream,
                          const std::function<bool(const StepSize& size)>& plan_depends_on_kv_len,
                          const std::function<void(const GraphStep& step)>& queue,
-                         const GraphProgress& progress) {
+                         const GraphProgress& progress, bool adapters) {
   std::vector<StepSize> sizes;
   for (const int num_reqs : decode_sizes_) sizes.push_back(StepSize::decode(num_reqs));
   sizes.insert(sizes.end(), verify_sizes_.begin(), verify_sizes_.end());
+  const size_t graphs_per_size = adapters ? 2 : 1;
   const size_t free_before = available_bytes(stream.device);
   const auto report = [&](const StepSize& size) {
     num_bytes_ = free_before - std::min(free_before, available_bytes(stream.device));
     if (progress)
       progress({.batch_size = size.num_reqs,
                 .num_done = static_cast<int>(graphs_.size()),
-                .num_sizes = static_cast<int>(sizes.size()),
+                .num_sizes = static_cast<int>(sizes.size() * graphs_per_size),
                 .num_bytes = num_bytes_});
   };
   const auto record_graph = [&](const GraphStep& step) {
@@ -71,17 +72,25 @@ void GraphRunner::record(Stream& stream,
     cuda::synchronize(stream);  // the next size writes to the arrays
     return graph;
   };
-  for (size_t i = sizes.size(); i-- > 0;) {
-    report(sizes[i]);
-    graphs_.push_back(
-        {.size = sizes[i], .any = record_graph({sizes[i], false}), .short_request_graph = std::nullopt});
-    if (plan_depends_on_kv_len(sizes[i])) graphs_.back().short_request_graph = record_graph({sizes[i], true});
+  for (size_t i = sizes.size() * graphs_per_size; i-- > 0;) {
+    GraphStep step{
+        .size = sizes[i / graphs_per_size], .short_requests = false, .adapters = i % graphs_per_size != 0};
+    report(step.size);
+    graphs_.push_back({.size = step.size,
+                       .adapters = step.adapters,
+                       .any = record_graph(step),
+                       .short_request_graph = std::nullopt});
+    if (!plan_depends_on_kv_len(step.size)) continue;
+    step.short_requests = true;
+    graphs_.back().short_request_graph = record_graph(step);
   }
   report(sizes.front());
 }
 
 bool GraphRunner::launch(const GraphStep& step, Stream& stream) {
-  const auto found = std::ranges::find(graphs_, step.size, &Graphs::size);
+  const auto found = std::ranges::find_if(graphs_, [&](const Graphs& graphs) {
+    return graphs.size == step.size && graphs.adapters == step.adapters;
+  });
   if (found == graphs_.end()) return false;
   (step.short_requests && found->short_request_graph ? *found->short_request_graph : found->any)
       .launch(stream);

@@ -37,7 +37,8 @@ std::vector<StepSize> verify_graph_sizes(std::span<const int> decode_sizes, int 
 // Key of a graph.
 struct GraphStep {
   StepSize size;
-  bool short_requests;  // no request is longer than kernels::kShortRequestMaxKeys
+  bool short_requests;    // no request is longer than kernels::kShortRequestMaxKeys
+  bool adapters = false;  // tokens may have adapters
 };
 
 class GraphRunner {
@@ -57,9 +58,11 @@ class GraphRunner {
 
   // Records the launches of `queue(step)` for each size, largest first, and again for short requests if
   // `plan_depends_on_kv_len(size)`. `queue` runs once before it is recorded, because libraries load kernels
-  // and allocate memory at their first call. `progress` is called before each size and after the last one.
+  // and allocate memory at their first call. `adapters`: also records each size with adapters. `progress` is
+  // called before each graph and after the last one.
   void record(Stream& stream, const std::function<bool(const StepSize& size)>& plan_depends_on_kv_len,
-              const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {});
+              const std::function<void(const GraphStep& step)>& queue, const GraphProgress& progress = {},
+              bool adapters = false);
 
   // Frees the graphs; record() may be called again.
   void clear() {
@@ -78,13 +81,14 @@ class GraphRunner {
  private:
   struct Graphs {
     StepSize size;
+    bool adapters;
     cuda::Graph any;
     std::optional<cuda::Graph> short_request_graph;  // none: `any` is used
   };
 
   std::vector<int> decode_sizes_;
   std::vector<StepSize> verify_sizes_;
-  std::vector<Graphs> graphs_;  // one per size; empty before record()
+  std::vector<Graphs> graphs_;  // one per size, or two with adapters; empty before record()
   size_t num_bytes_ = 0;
 };
 

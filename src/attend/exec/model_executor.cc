@@ -100,6 +100,7 @@ void ModelExecutor::allocate_cache() {
 }
 
 void ModelExecutor::allocate_step() {
+  step_adapters_.emplace(config_.placement.rank, limits().max_tokens, device());
   // Graphs of decode steps serve requests with and without images.
   const bool has_axes =
       on_gpu() && config_.encodes_images &&
@@ -176,12 +177,14 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
   ensure(on_gpu(), "CUDA graphs on a CPU");
   ExecutorBatch padding;
   padding.prefix_ready = true;
-  StepSize built;
   const auto queue = [&](const GraphStep& step) {
-    // The warm-up run and the recording share the arrays, since the graph must not contain their upload.
     padding.mode = step.size.verifies() ? ForwardMode::kTargetVerify : ForwardMode::kDecode;
-    if (built != step.size) arrays_->build(padding, stream_, step.size);
-    built = step.size;
+    // The warm-up run and the recording share the arrays, since the graph must not contain their upload.
+    if (!cuda::is_capturing(stream_)) {
+      arrays_->build(padding, stream_, step.size);
+      adapters_ = step.adapters ? step_adapters_->build_without(step.size.num_tokens, step.size, stream_)
+                                : kernels::AdapterBatch();
+    }
     arrays_->set_max_seqlen_kv(longest(step.short_requests));
     queue_model(config_.hidden_states, graph_source(step.size));
   };
@@ -189,7 +192,7 @@ void ModelExecutor::record_graphs(const GraphProgress& progress) {
   const auto plan_depends_on_kv_len = [&](const StepSize& size) {
     return attention_->plan_depends_on_kv_len(size.num_reqs);
   };
-  graphs_.record(stream_, plan_depends_on_kv_len, queue, progress);
+  graphs_.record(stream_, plan_depends_on_kv_len, queue, progress, config_.adapters);
 }
 
 void ModelExecutor::complete(ExecutorInfo& info) const {
@@ -227,7 +230,10 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   queue_late_token_ids(batch);
   queue_hidden_rows(batch);
   image_rows_ = batch.images;
-  adapters_ = step_adapters_.build(batch, config_.placement.rank);
+  adapters_ = step_adapters_->build(batch, size, stream_);
+  // Kernels that add nothing to a layer's outputs may round them differently.
+  if (adapters_.empty() && config_.adapters && config_.placement.batch_invariant)
+    adapters_ = step_adapters_->build_without(batch.num_tokens(), size, stream_);
   storage_->upload_changes(stream_);
   const bool short_requests = arrays_->batch().max_seqlen_kv <= kernels::kShortRequestMaxKeys;
   // Plans of steps with many rows depend on further lengths: an eager step uses those of the graph.
@@ -235,8 +241,8 @@ ExecutorOutput ModelExecutor::launch(const ExecutorBatch& batch) {
   // Kernels of a graph read older keys at once, as recorded.
   const bool in_graph = batch.prefix_ready && batch.images.empty() &&
                         (!spec().draft || batch.hidden_source == graph_source(size));
-  if (!in_graph || !graphs_.launch({size, short_requests}, stream_))
-    queue_model(batch.hidden_states, batch.hidden_source);
+  const GraphStep step{.size = size, .short_requests = short_requests, .adapters = !adapters_.empty()};
+  if (!in_graph || !graphs_.launch(step, stream_)) queue_model(batch.hidden_states, batch.hidden_source);
   return output;
 }
 

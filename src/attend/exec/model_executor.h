@@ -133,8 +133,8 @@ class ModelExecutor final : public Executor {
   int num_verified_tokens_ = 0;                // of the last launch
   std::optional<ImageEncoder> images_;         // executors that encode images
   View<const EmbeddingRows> image_rows_;       // of the step
-  StepAdapters step_adapters_;
-  kernels::AdapterBatch adapters_;  // of the step
+  std::optional<StepAdapters> step_adapters_;  // after load()
+  kernels::AdapterBatch adapters_;             // of the step
   GraphRunner graphs_;
   Tensor logits_;         // f32 [max_logit_rows, vocab_size]
   Tensor hidden_states_;  // [max_tokens, hidden_width()]; empty unless batches may request hidden states

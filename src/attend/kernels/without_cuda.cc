@@ -11,6 +11,7 @@
 #include "attend/kernels/common/cuda/fill_random.h"
 #include "attend/kernels/fused/cuda/qkv.h"
 #include "attend/kernels/gemm/cuda/linear.h"
+#include "attend/kernels/gemm/cuda/low_rank.h"
 #include "attend/kernels/kv_store/cuda/store.h"
 #include "attend/kernels/metadata/cuda/metadata.h"
 #include "attend/kernels/moe/cuda/moe.h"
@@ -135,6 +136,19 @@ void grouped_gated_norm(const GroupedGatedNormArgs&, Stream&) { reject("grouped_
 void head_linear(const HeadLinearArgs&, Stream&) { reject("head_linear"); }
 bool linear(const LinearArgs&, Stream&) { reject("linear"); }
 bool gated_linear(const GatedLinearArgs&, Stream&) { reject("gated_linear"); }
+void shrink_low_rank(const LowRankInput&, const LowRankProduct&, const LowRankArrays&, Stream&) {
+  reject("shrink_low_rank");
+}
+void expand_low_rank(const LowRankInput&, const LowRankProduct&, const LowRankArrays&, Stream&) {
+  reject("expand_low_rank");
+}
+bool supports_silu_mul(const LowRankInput&, const LowRankProduct&, const LowRankArrays&, const TensorView&) {
+  return false;
+}
+void expand_low_rank_silu_mul(const LowRankInput&, const LowRankProduct&, const LowRankArrays&,
+                              const TensorView&, Stream&) {
+  reject("expand_low_rank_silu_mul");
+}
 
 // moe
 void route(const RouteArgs&, Stream&) { reject("route"); }

@@ -133,7 +133,7 @@ std::unique_ptr<Model> load_model(std::shared_ptr<const CheckpointTensors> files
   const DType dummy_dtype = placement.device.type == DeviceType::kCuda ? placement.dtype : spec.dtype;
   model->adopt(files ? load_weights(slots, spec.quantization, std::move(files), progress, placement)
                      : make_dummy_weights(slots, dummy_dtype, placement.device, progress, spec.quantization));
-  model->set_adapter_layers(AdapterLayers(slots, architecture, prefixes));
+  model->set_adapter_layers(AdapterLayers(slots, architecture, prefixes, placement));
   return std::move(model);
 }
 

@@ -73,7 +73,7 @@ struct ModelInput {
   TensorView hidden_states = {};
   HiddenSource hidden_source = HiddenSource::kTarget;
   HiddenOutput hidden = {};
-  kernels::AdapterBatch adapters = {};  // of the tokens; CPUs
+  kernels::AdapterBatch adapters = {};  // of the tokens
 };
 
 // Steps of recurrent states through the tokens of ModelInput::verified_tokens, in their order. Rejected ones

@@ -5,16 +5,24 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "attend/checkpoint/hf/safetensors.h"
 #include "attend/engine/engine.h"
+#include "attend/tensor/cuda.h"
+#include "tests/support/gpu_device.h"
 
 namespace attend {
 namespace {
 
+using testing_support::kGpu;
 using Tokens = std::vector<int32_t>;
 namespace fs = std::filesystem;
 
@@ -34,7 +42,8 @@ struct AdapterAnswer {
   std::string message;
 };
 
-class GoldenAdapters : public testing::TestWithParam<const char*> {
+// A model, and the device that it runs on.
+class GoldenAdapters : public testing::TestWithParam<std::tuple<const char*, Device>> {
  protected:
   // Request with an adapter, or none, and its results in PEFT.
   struct Expected {
@@ -43,12 +52,23 @@ class GoldenAdapters : public testing::TestWithParam<const char*> {
     std::vector<float> logprobs;  // empty: not compared
   };
 
+  static const char* model() { return std::get<0>(GetParam()); }
+  static Device device() { return std::get<1>(GetParam()); }
+
   void SetUp() override {
-    config_.model_path = kGoldenModels / GetParam();
+    if (device() == kGpu && cuda::device_count() == 0)
+      GTEST_SKIP() << "this machine has no GPU that this build can use";
+    config_.model_path = kGoldenModels / model();
+    config_.device = device();
+    if (device() == kGpu) {
+      // Graphs for few sizes, and a small pool.
+      config_.cuda_graph_max_bs = 20;
+      config_.max_total_tokens = 8192;
+    }
     // Neither K/V of 16-bit models nor inputs of products with their weights are rounded.
     config_.dtype = config_.kv_cache_dtype = DType::kF32;
     const SafetensorsFile base(config_.model_path / "golden.safetensors");
-    for (const auto& entry : fs::directory_iterator(kGoldenModels / "lora" / GetParam()))
+    for (const auto& entry : fs::directory_iterator(kGoldenModels / "lora" / model()))
       config_.lora_paths.push_back({.name = entry.path().filename(), .path = entry.path()});
     std::ranges::sort(config_.lora_paths, {}, &AdapterPath::name);
     ASSERT_FALSE(config_.lora_paths.empty());
@@ -167,25 +187,101 @@ TEST_P(GoldenAdapters, GiveARequestTheSameBitsAloneAndInABatchInDeterministicMod
 // Ranks divide rows and columns of the adapters like those of the base.
 using GoldenAdaptersOfRanks = GoldenAdapters;
 TEST_P(GoldenAdaptersOfRanks, MatchPeftOnTwoRanks) {
+  if (device() == kGpu && cuda::device_count() < 2) GTEST_SKIP() << "this machine has one GPU";
   config_.tp_size = 2;
   Engine engine(config_);
   expect_goldens(engine);
 }
 
-std::string model_name(const testing::TestParamInfo<const char*>& test) {
-  std::string name = test.param;
-  std::ranges::replace(name, '-', '_');
-  return name;
+using GoldenAdaptersOnGpu = GoldenAdapters;
+
+TEST_P(GoldenAdaptersOnGpu, HaveAtMostTwiceTheErrorOfPeftIn16Bits) {
+  for (const DType dtype : {DType::kF16, DType::kBF16}) {
+    // Two of its routers' logits differ by less than bfloat16's rounding, so other experts are chosen.
+    if (dtype == DType::kBF16 && std::string_view(model()) == "deepseek-v3") continue;
+    SCOPED_TRACE(to_string(dtype));
+    config_.dtype = config_.kv_cache_dtype = dtype;
+    Engine engine(config_);
+    const std::vector<AdapterAnswer> answers = run(engine, requests_, /*logprobs=*/true);
+    for (const AdapterPath& adapter : config_.lora_paths) {
+      double largest = 0.0;
+      for (size_t i = 0; i < requests_.size(); ++i) {
+        if (requests_[i].adapter != adapter.name || requests_[i].logprobs.empty()) continue;
+        EXPECT_EQ(answers[i].message, "");
+        ASSERT_EQ(answers[i].logprobs.size(), requests_[i].logprobs.size());
+        for (size_t token = 0; token < answers[i].logprobs.size(); ++token)
+          largest = std::max(largest, static_cast<double>(std::abs(answers[i].logprobs[token] -
+                                                                   requests_[i].logprobs[token])));
+      }
+      std::ifstream file(adapter.path / "rounding.json");
+      const double of_peft = nlohmann::json::parse(file).at(std::string(to_string(dtype)));
+      EXPECT_LE(largest, 2.0 * of_peft + 1e-3) << "adapter " << adapter.name;
+    }
+  }
 }
 
+TEST_P(GoldenAdaptersOnGpu, GiveTheBitsOfEagerStepsUnderGraphs) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    SCOPED_TRACE(to_string(dtype));
+    config_.dtype = config_.kv_cache_dtype = dtype;
+    config_.disable_cuda_graph = false;
+    Engine with_graphs(config_);
+    EXPECT_FALSE(with_graphs.info().target().graph_sizes.empty());
+    const std::vector<AdapterAnswer> replayed = run(with_graphs, requests_, /*logprobs=*/false);
+    config_.disable_cuda_graph = true;
+    Engine eager(config_);
+    const std::vector<AdapterAnswer> expected = run(eager, requests_, /*logprobs=*/false);
+    for (size_t i = 0; i < requests_.size(); ++i) EXPECT_EQ(replayed[i].tokens, expected[i].tokens);
+  }
+}
+
+TEST_P(GoldenAdaptersOnGpu, GiveARequestTheSameBitsIn16BitsInDeterministicMode) {
+  config_.dtype = config_.kv_cache_dtype = DType::kBF16;
+  config_.deterministic_inference = true;
+  config_.disable_radix_cache = true;
+  Engine engine(config_);
+  const std::vector<AdapterAnswer> batch = run(engine, requests_, /*logprobs=*/true);
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const std::vector<AdapterAnswer> single = run(engine, {requests_[i]}, /*logprobs=*/true);
+    EXPECT_EQ(single.front().logprobs, batch[i].logprobs) << "request " << i;
+    EXPECT_EQ(single.front().tokens, batch[i].tokens) << "request " << i;
+  }
+}
+
+TEST_P(GoldenAdaptersOnGpu, AreLoadedAndUnloadedBetweenSteps) {
+  const std::vector<AdapterPath> paths = std::exchange(config_.lora_paths, {});
+  config_.enable_lora = true;
+  Engine engine(config_);
+  for (int round = 0; round < 2; ++round) {
+    for (const AdapterPath& path : paths) engine.load_adapter(path);
+    expect_goldens(engine, /*logprobs=*/false);
+    for (const AdapterPath& path : paths) engine.unload_adapter(path.name);
+  }
+  EXPECT_TRUE(engine.adapters().empty());
+}
+
+std::string model_name(const testing::TestParamInfo<std::tuple<const char*, Device>>& test) {
+  std::string name = std::get<0>(test.param);
+  std::ranges::replace(name, '-', '_');
+  return name + (std::get<1>(test.param) == kGpu ? "_gpu" : "");
+}
+
+constexpr const char* kModels[] = {
+    "llama-gqa4-hd32", "phi3-partial-window",  "gpt2-bare-names",  "gpt-neox-sequential", "gemma3-multimodal",
+    "llama-bf16",      "qwen2-gptq-act-order", "qwen3-fp8-blocks", "qwen3-5-text-tied",   "lfm2-conv",
+    "bamba-mamba2",    "falcon-h1-norm-first", "deepseek-v3"};
+constexpr Device kDevices[] = {Device{}, kGpu};
+
 INSTANTIATE_TEST_SUITE_P(Models, GoldenAdapters,
-                         testing::Values("llama-gqa4-hd32", "phi3-partial-window", "gpt2-bare-names",
-                                         "gpt-neox-sequential", "gemma3-multimodal", "llama-bf16",
-                                         "qwen2-gptq-act-order", "qwen3-fp8-blocks", "qwen3-5-text-tied",
-                                         "lfm2-conv", "bamba-mamba2", "falcon-h1-norm-first", "deepseek-v3"),
+                         testing::Combine(testing::ValuesIn(kModels), testing::ValuesIn(kDevices)),
                          model_name);
 INSTANTIATE_TEST_SUITE_P(Models, GoldenAdaptersOfRanks,
-                         testing::Values("llama-gqa4-hd32", "gpt-neox-sequential", "llama-bf16"), model_name);
+                         testing::Combine(testing::Values("llama-gqa4-hd32", "gpt-neox-sequential",
+                                                          "llama-bf16"),
+                                          testing::ValuesIn(kDevices)),
+                         model_name);
+INSTANTIATE_TEST_SUITE_P(Models, GoldenAdaptersOnGpu,
+                         testing::Combine(testing::ValuesIn(kModels), testing::Values(kGpu)), model_name);
 
 }  // namespace
 }  // namespace attend

@@ -92,6 +92,7 @@ serve::ServeOptions to_options(const CLI::App& app, const ServeFlags& flags) {
   options.api.metric_names = to_metric_names(flags.metric_names);
   options.api.log_requests = flags.log_requests;
   options.api.enable_lora = flags.enable_lora || !options.engine.lora_paths.empty();
+  options.engine.enable_lora = options.api.enable_lora;
   for (const AdapterPath& adapter : options.engine.lora_paths)
     require(std::ranges::find(options.api.served_names, adapter.name) == options.api.served_names.end(),
             "--lora-paths ", adapter.name, ": the name of the model; expected another one");

@@ -362,7 +362,7 @@ void add_run_options(CLI::App& app, EngineOptions& options) {
 void add_adapter_options(CLI::App& app, EngineOptions& options) {
   set_group(app, kModelFlags);
   app.add_option("--lora-paths,--lora-modules", options.lora_paths,
-                 "LoRA adapters that PEFT saved: NAME=FOLDER, one or several; on CPUs");
+                 "LoRA adapters that PEFT saved: NAME=FOLDER, one or several");
 }
 
 void add_adapter_name(CLI::App& app, std::string& name) {

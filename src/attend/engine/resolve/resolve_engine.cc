@@ -493,10 +493,14 @@ void add_image_encoder(const EngineConfig& config, ResolvedExecutor& executor, c
                            static_cast<double>(config.image_cache_bytes);
 }
 
+bool has_adapters(const EngineConfig& config) { return config.enable_lora || !config.lora_paths.empty(); }
+
 // Returns the reason why the engine applies no LoRA adapters; empty: it does.
 std::string refuse_adapters(const EngineConfig& config) {
-  if (config.on_gpu()) return "attend applies adapters on CPUs only: --device cpu";
   if (config.pooling) return "the engine pools inputs into vectors";
+  // Requests without adapters take the path of the others.
+  if (config.on_gpu() && config.deterministic_inference && !has_adapters(config))
+    return "deterministic inference on a GPU requires enable_lora (--enable-lora) or lora_paths at start";
   // Rows of some weights are in another order than those of B.
   if (config.model_path.extension() == kGgufExtension)
     return "attend applies adapters to Hugging Face directories, not to GGUF files";
@@ -536,6 +540,8 @@ ResolvedEngine resolve_engine(const EngineConfig& config, const ModelSpec& given
     executors.push_back(resolve_executor(
         config, model, checkpoint,
         {.limits = info.limits, .context_length = info.context_length, .page_size = {}, .rank = rank}));
+  if (info.no_adapters.empty() && config.on_gpu())
+    for (ResolvedExecutor& executor : executors) executor.config.adapters = has_adapters(config);
   if (info.no_images.empty()) add_image_encoder(config, executors.front(), checkpoint.get());
   if (info.speculation.algorithm && has_draft_model(*info.speculation.algorithm))
     for (int rank = 0; rank < config.tp_size; ++rank)

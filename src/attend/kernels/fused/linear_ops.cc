@@ -34,13 +34,13 @@ namespace {
 // multiply_parts() of one rank.
 void multiply_own_parts(const TensorView& x, LinearParts linear, const TensorView& out,
                         const OpContext& context) {
-  constexpr size_t kMaxProducts = 4;
-  static_assert(kMaxProducts == kMaxLowRankProducts);
+  // A GPU multiplies by one part at a time anyway.
+  const size_t max_products = on_gpu(context) ? 1 : kMaxLowRankProducts;
   int64_t first = 0;
   while (!linear.empty()) {
-    LinearArgs products[kMaxProducts];
-    LowRankProduct changed[kMaxProducts];
-    const size_t count = std::min(linear.size(), kMaxProducts);
+    LinearArgs products[kMaxLowRankProducts];
+    LowRankProduct changed[kMaxLowRankProducts];
+    const size_t count = std::min(linear.size(), max_products);
     for (size_t i = 0; i < count; ++i) {
       const int64_t end = first + linear[i].weight.out_features();
       products[i] = {.x = x,
@@ -53,14 +53,21 @@ void multiply_own_parts(const TensorView& x, LinearParts linear, const TensorVie
       changed[i] = {.adapter_index = linear[i].adapter_index, .out = products[i].out};
       first = end;
     }
-    kernels::linear(std::span<const LinearArgs>(products, count), context.stream);
     // The terms of ranks that divide the inputs are parts of the sum, too.
-    add_low_rank(x, std::span<const LowRankProduct>(changed, count), context.adapters, context.stream);
+    const std::span<const LowRankProduct> sums(changed, count);
+    shrink_low_rank({.x = x}, sums, context.adapters, context.stream);
+    kernels::linear(std::span<const LinearArgs>(products, count), context.stream);
+    expand_low_rank({.x = x}, sums, context.adapters, context.stream);
     linear = linear.subspan(count);
   }
 }
 
 }  // namespace
+
+bool adapts(LinearParts linear, const OpContext& context) {
+  const auto changes = [](const Linear& part) { return part.adapter_index >= 0; };
+  return !context.adapters.empty() && std::ranges::any_of(linear, changes);
+}
 
 void multiply_parts(const TensorView& x, LinearParts linear, const TensorView& out,
                     const OpContext& context) {
@@ -73,18 +80,21 @@ void linear(const TensorView& x, const Linear& linear, const TensorView& out, co
   multiply_parts(x, {&linear, 1}, out, context);
 }
 
-void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context) {
+namespace {
+
+// Returns the rows of x, or x if `rows` is empty.
+TensorView gathered(const Residual& residual, const TensorView& x, View<const int32_t> rows,
+                    const OpContext& context) {
+  if (rows.empty()) return x;
+  const TensorView some = ResidualAccess::gathered(residual).slice(0, 0, std::ssize(rows));
+  gather_rows(x, rows, some, context.stream);
+  return some;
+}
+
+// norm_linear() on a GPU without the second half of the terms of adapters, which expand_low_rank() adds for
+// the returned input.
+LowRankInput start_norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context) {
   const bool all = args.rows.empty();
-  const auto gather = [&](const TensorView& from, const TensorView& to) {
-    if (all) return from;
-    const TensorView some = to.slice(0, 0, std::ssize(args.rows));
-    gather_rows(from, args.rows, some, context.stream);
-    return some;
-  };
-  if (!on_gpu(context) || args.linear.size() != 1) {
-    const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
-    return multiply_parts(gather(x, ResidualAccess::gathered(residual)), args.linear, args.out, context);
-  }
   const Linear& one = args.linear.front();
   auto [x, norm] = ResidualAccess::gemm_input(residual, args.norm, context.stream);
   if (!all && !norm.weight.empty()) {
@@ -93,7 +103,19 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
     norm.partial_squares = {};
     norm.normalized = norm.normalized.slice(0, 0, std::ssize(args.rows));
   }
-  kernels::linear({.x = gather(x, ResidualAccess::gathered(residual)),
+  if (adapts(args.linear, context)) {
+    ensure(all, "adapters of a layer that reads some rows of the stream");
+    // Adapters read x after the norm, or with a deferred one.
+    if (!norm.weight.empty() && !norm.deferred) {
+      rms_norm(x, norm.weight, norm.eps, norm.normalized, context.stream);
+      x = norm.normalized;
+      norm = {};
+    }
+  }
+  const LowRankInput input{.x = x, .norm = norm};
+  const LowRankProduct changed[] = {{.adapter_index = one.adapter_index, .out = args.out}};
+  shrink_low_rank(input, changed, context.adapters, context.stream);
+  kernels::linear({.x = gathered(residual, x, args.rows, context),
                    .weight = one.weight,
                    .bias = one.bias,
                    .out = args.out,
@@ -102,6 +124,19 @@ void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext
                    .rounds_x = context.rounds_x,
                    .norm = norm},
                   context.stream);
+  return input;
+}
+
+}  // namespace
+
+void norm_linear(Residual& residual, const NormLinearArgs& args, const OpContext& context) {
+  if (!on_gpu(context) || args.linear.size() != 1) {
+    const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
+    return multiply_parts(gathered(residual, x, args.rows, context), args.linear, args.out, context);
+  }
+  const LowRankInput input = start_norm_linear(residual, args, context);
+  const LowRankProduct changed[] = {{.adapter_index = args.linear.front().adapter_index, .out = args.out}};
+  expand_low_rank(input, changed, context.adapters, context.stream);
 }
 
 void read(Residual& residual, const Norm& norm, const TensorView& out, const OpContext& context) {
@@ -121,8 +156,17 @@ void norm_gated_linear(Residual& residual, const NormGatedLinearArgs& args, cons
     return gate(args, context.stream);
   }
   const Linear& one = args.gate_up.front();
+  const NormLinearArgs product{.norm = args.norm, .linear = args.gate_up, .out = args.gate_up_out};
   if (args.activation != Activation::kSilu || args.gate_scale != 1.0f || args.up_scale != 1.0f) {
-    norm_linear(residual, {.norm = args.norm, .linear = args.gate_up, .out = args.gate_up_out}, context);
+    norm_linear(residual, product, context);
+    return gate(args, context.stream);
+  }
+  // gated_linear() does not write gate and up.
+  if (adapts(args.gate_up, context)) {
+    const LowRankInput input = start_norm_linear(residual, product, context);
+    const LowRankProduct changed[] = {{.adapter_index = one.adapter_index, .out = args.gate_up_out}};
+    if (expand_low_rank_silu_mul(input, changed[0], context.adapters, args.out, context.stream)) return;
+    expand_low_rank(input, changed, context.adapters, context.stream);
     return gate(args, context.stream);
   }
   const auto [x, norm] = ResidualAccess::gemm_input(residual, args.norm, context.stream);
@@ -181,6 +225,12 @@ void linear_add(const TensorView& x, const Linear& linear, Residual& residual, c
     multiply_own_parts(x, parts, partial, context);
     return ResidualAccess::all_reduce_add(partial, residual, context);
   }
+  // Before the product, since the norm that it defers reads the complete sum. The product's kernel loads
+  // weights meanwhile.
+  const LowRankInput input{.x = x};
+  const LowRankProduct changed[] = {{.adapter_index = linear.adapter_index, .out = residual.sum()}};
+  shrink_low_rank(input, changed, context.adapters, context.stream);
+  expand_low_rank(input, changed, context.adapters, context.stream);
   const bool deferred = kernels::linear({.x = x,
                                          .weight = linear.weight,
                                          .bias = linear.bias,

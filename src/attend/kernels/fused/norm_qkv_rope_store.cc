@@ -108,7 +108,8 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     apply_temperature();
     return rope.q;
   }
-  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1) {
+  // The fused kernel stores k and v, so that nothing can be added to them.
+  if (context.stream.device.type == DeviceType::kCuda && args.qkv.size() == 1 && !adapts(args.qkv, context)) {
     const Linear& one = args.qkv.front();
     const auto [x, norm] = ResidualAccess::gemm_input(residual, args.norm, context.stream);
     qkv_norm_rope_store({.x = x,
@@ -123,8 +124,7 @@ TensorView norm_qkv_rope_store(Residual& residual, const NormQkvRopeStoreArgs& a
     apply_temperature();
     return rope.q;
   }
-  const TensorView x = ResidualAccess::normalized(residual, args.norm, context.stream);
-  multiply_parts(x, args.qkv, product, context);
+  norm_linear(residual, {.norm = args.norm, .linear = args.qkv, .out = product}, context);
   norm_rope_store(rope, store, context.stream);
   apply_temperature();
   return rope.q;

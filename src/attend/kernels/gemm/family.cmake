@@ -3,6 +3,7 @@ attend_kernels(gemm
   HEADERS
     linear.h
     low_rank.h
+    low_rank_arrays.h
   SOURCES
     head_linear.cc
     linear.cc
@@ -18,6 +19,7 @@ attend_kernels(gemm
     cpu/int8/int8_linear_avx512bf16.cc
     cpu/int8/int8_linear_portable.cc
     cuda/choose.cc
+    cuda/low_rank_table.cc
     cuda/sm90/batch_invariant/batch_invariant_gemm_shape.cc
     cuda/sm90/gated_mlp/gated_mlp_gemm_shape.cc
   ISA
@@ -28,10 +30,12 @@ attend_kernels(gemm
     cuda/fp8_linear.cc
     cuda/head_linear.cc
     cuda/linear.cc
+    cuda/low_rank.cc
     cuda/matmul.cc
     cuda/quantized_linear.cc
     cuda/quantized_weight.cc
     cuda/common/head_linear_kernel.cu
+    cuda/common/low_rank_f32.cu
     cuda/common/naive_gemm.cu
     cuda/common/round_rows.cu
     cuda/common/dequantize_weight.cu
@@ -39,6 +43,9 @@ attend_kernels(gemm
   TYPED
     "cuda/sm80/batch_invariant_gemm(const BatchInvariantGemmParams& params, void* stream)"
     "cuda/sm80/head_gemm(const HeadLinearParams& params, void* stream)"
+    "cuda/sm80/low_rank_expand(const LowRankExpandParams& params, int grid_x, int grid_y, void* stream)"
+    "cuda/sm80/low_rank_gate(const LowRankGateParams& params, int grid_x, int grid_y, void* stream)"
+    "cuda/sm80/low_rank_shrink(const LowRankShrinkParams& params, int num_ctas, void* stream)"
     "cuda/sm80/quantized_gemm(const QuantizedGemmParams& params, void* stream)"
     "cuda/sm80/skinny_quantized(const SkinnyQuantizedParams& params, void* stream)"
     "cuda/sm80/skinny_gemm(const SkinnyGemmParams& params, void* stream)"

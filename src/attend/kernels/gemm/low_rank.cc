@@ -5,7 +5,10 @@
 #include "attend/base/error.h"
 #include "attend/kernels/common/check_view.h"
 #include "attend/kernels/common/cpu/isa.h"
+#include "attend/kernels/common/on_gpu.h"
 #include "attend/kernels/gemm/cpu/low_rank.h"
+#include "attend/kernels/gemm/cuda/low_rank.h"
+#include "attend/kernels/gemm/cuda/low_rank_table.h"
 
 namespace attend::kernels {
 namespace {
@@ -45,28 +48,109 @@ void check_run(const AdapterRun& run, const TensorView& x, View<const LowRankPro
   }
 }
 
-}  // namespace
+bool changes(View<const LowRankProduct> products, const AdapterBatch& adapters) {
+  return !adapters.empty() && std::ranges::any_of(products, [](const LowRankProduct& product) {
+    return product.adapter_index >= 0;
+  });
+}
 
-void add_low_rank(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters,
-                  Stream& stream) {
-  const auto changes = [](const LowRankProduct& product) { return product.adapter_index >= 0; };
-  if (adapters.empty() || std::ranges::none_of(products, changes)) return;
-  if (stream.device.type != DeviceType::kCpu)
-    fail(ErrorCode::kUnsupported, "add_low_rank() on ", stream.device, ": attend applies adapters on CPUs");
-  require(std::ssize(products) <= kMaxLowRankProducts, products.size(), " products: expected at most ",
-          kMaxLowRankProducts);
+void check_products(const TensorView& x, View<const LowRankProduct> products, const Stream& stream) {
   require_rank("x", x, 2);
   require_activation_on(stream, "x", x);
-  require_rank("adapters.products", adapters.products, 2);
-  require_shape("adapters.products", adapters.products, {x.shape[0], adapters.products.shape[1]});
-  require_dtype("adapters.products", adapters.products, DType::kF32);
   for (const LowRankProduct& product : products) {
     require_rank("out", product.out, 2);
     require_shape("out", product.out, {x.shape[0], product.out.shape[1]});
     require_activation_on(stream, "out", product.out);
   }
+}
+
+void check_on_gpu(const LowRankInput& input, View<const LowRankProduct> products,
+                  const AdapterBatch& adapters, const Stream& stream) {
+  require(products.size() == 1, products.size(), " products: a GPU adds to one at a time");
+  require(adapters.arrays.header != nullptr && adapters.arrays.max_segments >= 0,
+          "adapters: expected arrays in the memory of ", stream.device);
+  const TensorView &x = input.x, &out = products.front().out;
+  check_products(x, products, stream);
+  require(out.dtype == x.dtype || out.dtype == DType::kF32, "out ", out, ": expected ", x.dtype,
+          " or float32");
+  const InputNorm& norm = input.norm;
+  if (norm.weight.empty()) return;
+  require(norm.deferred, "x: expected no norm, or a deferred one");
+  require_shape("normalized", norm.normalized, {x.shape[0], x.shape[1]});
+  require_dtype("normalized", norm.normalized, x.dtype);
+  require_shape("partial_squares", norm.partial_squares, {x.shape[0], x.shape[1] / kPartialSquaresWidth});
+}
+
+void check_on_cpu(const LowRankInput& input, View<const LowRankProduct> products,
+                  const AdapterBatch& adapters, const Stream& stream) {
+  const TensorView& x = input.x;
+  require(std::ssize(products) <= kMaxLowRankProducts, products.size(), " products: expected at most ",
+          kMaxLowRankProducts);
+  require(input.norm.weight.empty(), "x: a CPU expects no norm");
+  check_products(x, products, stream);
+  require_rank("adapters.products", adapters.products, 2);
+  require_shape("adapters.products", adapters.products, {x.shape[0], adapters.products.shape[1]});
+  require_dtype("adapters.products", adapters.products, DType::kF32);
   for (const AdapterRun& run : adapters.runs) check_run(run, x, products, adapters);
-  cpu::add_low_rank(x, products, adapters, cpu::detect_isa());
+}
+
+}  // namespace
+
+int low_rank_segment_tokens(int64_t num_tokens, bool in_graph) {
+  return cuda::choose_segment_tokens(num_tokens, in_graph);
+}
+
+DeviceAdapter copy_to(const LowRankAdapter& adapter, DType dtype, Device device) {
+  require(dtype == DType::kF32 || dtype == DType::kF16 || dtype == DType::kBF16, "adapters in ", dtype,
+          ": expected float32, float16 or bfloat16");
+  const cuda::LowRankTable table(adapter, dtype);
+  const Tensor memory = attend::cuda::empty({table.num_bytes()}, DType::kU8, device);
+  const Tensor host = Tensor::zeros({table.num_bytes()}, DType::kU8);
+  table.write(static_cast<std::byte*>(host.view().data), reinterpret_cast<uintptr_t>(memory.view().data));
+  const attend::cuda::DeviceScope scope(device);
+  attend::cuda::OwnedStream stream(device);
+  attend::cuda::copy(host, memory, stream.get());
+  attend::cuda::synchronize(stream.get());
+  return {.adapter = {.layers = {},
+                      .max_rank = adapter.max_rank,
+                      .table = memory.view().data,
+                      .row_floats = table.row_floats()},
+          .memory = memory};
+}
+
+void shrink_low_rank(const LowRankInput& input, View<const LowRankProduct> products,
+                     const AdapterBatch& adapters, Stream& stream) {
+  if (!changes(products, adapters)) return;
+  if (const OnGpu gpu(stream); gpu) {
+    check_on_gpu(input, products, adapters, stream);
+    return cuda::shrink_low_rank(input, products.front(), adapters.arrays, stream);
+  }
+  check_on_cpu(input, products, adapters, stream);
+  cpu::shrink_low_rank(input.x, products, adapters, cpu::detect_isa());
+}
+
+void expand_low_rank(const LowRankInput& input, View<const LowRankProduct> products,
+                     const AdapterBatch& adapters, Stream& stream) {
+  if (!changes(products, adapters)) return;
+  if (const OnGpu gpu(stream); gpu) {
+    check_on_gpu(input, products, adapters, stream);
+    return cuda::expand_low_rank(input, products.front(), adapters.arrays, stream);
+  }
+  check_on_cpu(input, products, adapters, stream);
+  cpu::expand_low_rank(products, adapters, cpu::detect_isa());
+}
+
+bool expand_low_rank_silu_mul(const LowRankInput& input, const LowRankProduct& product,
+                              const AdapterBatch& adapters, const TensorView& out, Stream& stream) {
+  const OnGpu gpu(stream);
+  if (!gpu || !changes({&product, 1}, adapters)) return false;
+  check_on_gpu(input, {&product, 1}, adapters, stream);
+  require_rank("out", out, 2);
+  require_shape("out", out, {product.out.shape[0], product.out.shape[1] / 2});
+  require_activation_on(stream, "out", out);
+  if (!cuda::supports_silu_mul(input, product, adapters.arrays, out)) return false;
+  cuda::expand_low_rank_silu_mul(input, product, adapters.arrays, out, stream);
+  return true;
 }
 
 }  // namespace attend::kernels

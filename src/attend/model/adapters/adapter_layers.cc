@@ -36,8 +36,11 @@ int64_t AdapterPart::num_outputs() const {
 }
 
 AdapterLayers::AdapterLayers(std::span<const WeightSlot> slots, const ModelArchitecture& architecture,
-                             WeightPrefixes stored)
-    : schemes_(architecture.prefixes.begin(), architecture.prefixes.end()), stored_(stored) {
+                             WeightPrefixes stored, const ModelPlacement& placement)
+    : device_(placement.device),
+      dtype_(placement.dtype),
+      schemes_(architecture.prefixes.begin(), architecture.prefixes.end()),
+      stored_(stored) {
   schemes_.emplace_back();  // DecoderNames themselves
   for (const WeightSlot& slot : slots) {
     const bool is_matrix = slot.columns > 0;

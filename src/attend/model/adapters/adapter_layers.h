@@ -10,7 +10,10 @@
 #include <vector>
 
 #include "attend/model/architectures/architecture.h"
+#include "attend/model/config/model_placement.h"
 #include "attend/model/weights/weight_slot.h"
+#include "attend/tensor/device.h"
+#include "attend/tensor/dtype.h"
 
 namespace attend {
 
@@ -41,10 +44,13 @@ class AdapterLayers {
 
   AdapterLayers() = default;
   // Numbers the layers of loaded slots: sets Linear::adapter_index. `stored`: prefixes of names in the files,
-  // one of architecture.prefixes or none.
+  // one of architecture.prefixes or none. `placement`: adapters are in the memory of its device; on a GPU in
+  // its dtype.
   AdapterLayers(std::span<const WeightSlot> slots, const ModelArchitecture& architecture,
-                WeightPrefixes stored);
+                WeightPrefixes stored, const ModelPlacement& placement);
 
+  Device device() const { return device_; }
+  DType dtype() const { return dtype_; }  // GPUs
   // By Linear::adapter_index.
   const std::vector<AdapterLayer>& layers() const { return layers_; }
   const std::unordered_map<std::string, Module>& modules() const { return modules_; }
@@ -57,6 +63,8 @@ class AdapterLayers {
  private:
   std::vector<std::string> possible_names(const std::string& peft_name) const;
 
+  Device device_;
+  DType dtype_ = DType::kF32;
   std::vector<AdapterLayer> layers_;
   std::unordered_map<std::string, Module> modules_;  // by name in the checkpoint
   std::vector<std::string> fixed_;

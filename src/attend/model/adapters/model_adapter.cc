@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "attend/base/error.h"
+#include "attend/kernels/common/fill_random.h"
 #include "attend/model/adapters/peft_config.h"
 
 namespace attend {
@@ -128,9 +129,9 @@ void copy_transposed_rows(const TensorView& from, const TensorView& to, int64_t 
     copy_transposed<uint16_t>(from, to, first_row);
 }
 
-// Adds the term of a pair for a part of a layer.
-void add_term(const AdapterLayer& layer, const AdapterPart& part, const TensorView& a, const TensorView& b,
-              float scale, ModelAdapter& adapter, std::vector<kernels::LowRankTerm>& terms) {
+// Returns the term of a pair for a part of a layer, in `tensors`.
+kernels::LowRankTerm make_term(const AdapterLayer& layer, const AdapterPart& part, const TensorView& a,
+                               const TensorView& b, float scale, std::vector<Tensor>& tensors) {
   const int64_t rank = a.shape[0];
   const Tensor own_a = Tensor::empty({layer.num_columns, rank}, a.dtype);
   copy_transposed_rows(a.slice(1, layer.first_column, layer.first_column + layer.num_columns), own_a);
@@ -140,11 +141,21 @@ void add_term(const AdapterLayer& layer, const AdapterPart& part, const TensorVi
     copy_transposed_rows(b.slice(0, rows.first, rows.first + rows.count), own_b, first);
     first += rows.count;
   }
-  terms.push_back({.a = own_a, .b = own_b, .scale = scale, .first_out = part.first_out});
-  for (const Tensor& tensor : {own_a, own_b}) {
-    adapter.num_bytes += tensor.view().num_bytes();
-    adapter.tensors.push_back(tensor);
+  tensors.insert(tensors.end(), {own_a, own_b});
+  return {.a = own_a, .b = own_b, .scale = scale, .first_out = part.first_out};
+}
+
+// Adds the adapter of a rank, with terms in `tensors`. A GPU gets a copy, and frees these.
+void add_rank(kernels::LowRankAdapter own, std::vector<Tensor> tensors, const AdapterLayers& layers,
+              ModelAdapter& adapter) {
+  if (layers.device().type == DeviceType::kCuda) {
+    kernels::DeviceAdapter copy = kernels::copy_to(own, layers.dtype(), layers.device());
+    own = std::move(copy.adapter);
+    tensors = {std::move(copy.memory)};
   }
+  for (const Tensor& tensor : tensors) adapter.num_bytes += tensor.view().num_bytes();
+  adapter.tensors.insert(adapter.tensors.end(), tensors.begin(), tensors.end());
+  adapter.ranks.push_back(std::move(own));
 }
 
 }  // namespace
@@ -166,7 +177,8 @@ ModelAdapter load_adapter(const AdapterFolder& folder, std::span<const AdapterLa
   ModelAdapter adapter;
   adapter.num_modules = static_cast<int>(pairs.size());
   for (const AdapterLayers* const layers : ranks) {
-    kernels::LowRankAdapter& own = adapter.ranks.emplace_back();
+    kernels::LowRankAdapter own;
+    std::vector<Tensor> memory;
     for (const AdapterLayer& layer : layers->layers()) {
       std::vector<kernels::LowRankTerm>& terms = own.layers.emplace_back();
       int64_t rank = 0;
@@ -174,13 +186,44 @@ ModelAdapter load_adapter(const AdapterFolder& folder, std::span<const AdapterLa
         const auto pair = pairs.find(part.module);
         if (pair == pairs.end()) continue;
         const Tensor a = tensors.tensor(pair->second.a), b = tensors.tensor(pair->second.b);
-        add_term(layer, part, a, b, scales.at(part.module), adapter, terms);
+        terms.push_back(make_term(layer, part, a, b, scales.at(part.module), memory));
         rank += terms.back().rank();
       }
       own.max_rank = std::max(own.max_rank, rank);
     }
+    add_rank(std::move(own), std::move(memory), *layers, adapter);
   }
   tensors.check_unchanged();
+  return adapter;
+}
+
+ModelAdapter make_dummy_adapter(int rank, uint64_t seed, std::span<const AdapterLayers* const> ranks) {
+  require(rank >= 1 && rank <= kernels::kMaxAdapterRank, "rank ", rank, " of an adapter: 1 to ",
+          kernels::kMaxAdapterRank);
+  ModelAdapter adapter;
+  Stream host;
+  for (const AdapterLayers* const layers : ranks) {
+    kernels::LowRankAdapter own;
+    std::vector<Tensor> memory;
+    const auto random = [&](int64_t rows, int64_t columns) {
+      const Tensor tensor = Tensor::empty({rows, columns}, DType::kBF16);
+      // Changes of a layer's outputs are small for any number of inputs.
+      kernels::fill_random(
+          tensor, {.first = kernels::mixed(seed + memory.size()), .mean = 0.0f, .deviation = 0.01f}, host);
+      memory.push_back(tensor);
+      return tensor.view();
+    };
+    for (const AdapterLayer& layer : layers->layers()) {
+      std::vector<kernels::LowRankTerm>& terms = own.layers.emplace_back();
+      for (const AdapterPart& part : layer.parts) {
+        const TensorView a = random(layer.num_columns, rank), b = random(rank, part.num_outputs());
+        terms.push_back({.a = a, .b = b, .scale = 1.0f, .first_out = part.first_out});
+      }
+      own.max_rank = std::max(own.max_rank, std::ssize(terms) * rank);
+    }
+    adapter.num_modules = static_cast<int>(layers->modules().size());
+    add_rank(std::move(own), std::move(memory), *layers, adapter);
+  }
   return adapter;
 }
 

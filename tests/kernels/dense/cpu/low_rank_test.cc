@@ -51,6 +51,11 @@ void add_term(const Term& term, const TensorView& x, const AdapterRun& run, std:
     }
 }
 
+void add(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters, Isa isa) {
+  cpu::shrink_low_rank(x, products, adapters, isa);
+  cpu::expand_low_rank(products, adapters, isa);
+}
+
 TEST(AddLowRank, AddsTheTermsOfEachTokensAdapter) {
   constexpr int64_t kTokens = 41, kIns = 75, kOuts[] = {300, 19};
   for (const Isa isa : cpu::available_isas())
@@ -90,7 +95,7 @@ TEST(AddLowRank, AddsTheTermsOfEachTokensAdapter) {
         const TestTensor fixed = TestTensor::random({kTokens, 4}, DType::kF32, 14);
         const std::vector<double> before = fixed.values();
         const LowRankProduct products[] = {{0, outs[0]}, {-1, fixed}, {1, outs[1]}};
-        cpu::add_low_rank(rows, products, {.runs = runs, .products = scratch}, isa);
+        add(rows, products, {.runs = runs, .products = scratch}, isa);
         for (size_t layer = 0; layer < 2; ++layer)
           for (size_t i = 0; i < expected[layer].size(); ++i)
             ASSERT_NEAR(outs[layer].at(static_cast<int64_t>(i)), expected[layer][i],
@@ -111,11 +116,11 @@ TEST(AddLowRank, GivesATokenTheSameBitsInEveryRun) {
     const TestTensor together({kTokens, kOuts}, DType::kF32), single({kTokens, kOuts}, DType::kF32);
     const AdapterRun all[] = {{0, kTokens, &adapter}};
     const LowRankProduct products[] = {{0, together}};
-    cpu::add_low_rank(x, products, {.runs = all, .products = scratch}, isa);
+    add(x, products, {.runs = all, .products = scratch}, isa);
     for (int64_t token = 0; token < kTokens; ++token) {
       const AdapterRun one[] = {{token, 1, &adapter}};
       const LowRankProduct product[] = {{0, single}};
-      cpu::add_low_rank(x, product, {.runs = one, .products = scratch}, isa);
+      add(x, product, {.runs = one, .products = scratch}, isa);
     }
     EXPECT_EQ(together.values(), single.values());
   }
@@ -130,8 +135,11 @@ TEST(AddLowRank, RejectsShapesThatDoNotMatch) {
   Stream stream{Device{}};
   const auto message = [&](const TensorView& from, const TensorView& to, const TensorView& products) {
     const LowRankProduct product[] = {{0, to}};
-    return error_message(ErrorCode::kInvalidArgument,
-                         [&] { add_low_rank(from, product, {.runs = runs, .products = products}, stream); });
+    return error_message(ErrorCode::kInvalidArgument, [&] {
+      const AdapterBatch batch{.runs = runs, .products = products};
+      shrink_low_rank({.x = from}, product, batch, stream);
+      expand_low_rank({.x = from}, product, batch, stream);
+    });
   };
   EXPECT_NE(message(narrow, out, scratch).find("a float32[8, 4]"), std::string::npos);
   EXPECT_NE(message(x, small, scratch).find("exceed those of"), std::string::npos);

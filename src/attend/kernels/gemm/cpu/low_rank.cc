@@ -1,50 +1,18 @@
 #include "attend/kernels/gemm/cpu/low_rank.h"
 
 #include <algorithm>
-#include <functional>
 #include <vector>
 
 #include "attend/base/math.h"
 #include "attend/base/parallel.h"
 #include "attend/kernels/gemm/cpu/linear.h"
+#include "attend/kernels/gemm/token_groups.h"
 
 namespace attend::kernels::cpu {
 namespace {
 
 // Outputs of a task of the second job. Its sums are on the stack.
 constexpr int64_t kTaskOutputs = 256;
-
-// Tokens with one adapter that a task multiplies together, so that it reads A or B once. They need not be
-// neighbors: decoding requests with the same adapter are one group.
-struct TokenGroup {
-  const LowRankAdapter* adapter;
-  int64_t first, count;  // in TokenGroups::tokens; also the rows of their A x
-};
-
-struct TokenGroups {
-  std::vector<const AdapterRun*> runs;
-  std::vector<int32_t> tokens;
-  std::vector<TokenGroup> groups;
-
-  void build(View<const AdapterRun> given) {
-    runs.clear();
-    tokens.clear();
-    groups.clear();
-    for (const AdapterRun& run : given) runs.push_back(&run);
-    std::sort(runs.begin(), runs.end(), [](const AdapterRun* a, const AdapterRun* b) {
-      if (a->adapter != b->adapter) return std::less<>()(a->adapter, b->adapter);
-      return a->first_token < b->first_token;
-    });
-    for (const AdapterRun* const run : runs)
-      for (int64_t i = 0; i < run->num_tokens; ++i) {
-        const bool fits =
-            !groups.empty() && groups.back().adapter == run->adapter && groups.back().count < kMaxRunTokens;
-        if (!fits) groups.push_back({.adapter = run->adapter, .first = std::ssize(tokens), .count = 0});
-        ++groups.back().count;
-        tokens.push_back(static_cast<int32_t>(run->first_token + i));
-      }
-  }
-};
 
 // Calls fn(term, rows of A x) for each term of a product. `place`: index of the product.
 template <class Fn>
@@ -81,21 +49,21 @@ void add_outputs(const LowRankTerm& term, const float* products, int64_t stride,
   }
 }
 
+// Groups of tokens that a task multiplies together, so that it reads A or B once. Valid until this thread's
+// next call; also used by tasks of other threads.
+const TokenGroups& group_tokens(const AdapterBatch& adapters) {
+  thread_local TokenGroups groups;
+  groups.build(adapters.runs, kMaxRunTokens);
+  return groups;
+}
+
 }  // namespace
 
-void add_low_rank(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters,
-                  Isa isa) {
+void shrink_low_rank(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters,
+                     Isa isa) {
   const MultiplyTransposed multiply = multiply_transposed(isa);
-  thread_local TokenGroups storage;
-  TokenGroups& grouped = storage;  // that of this thread, also in tasks
-  grouped.build(adapters.runs);
+  const TokenGroups& grouped = group_tokens(adapters);
   const auto num_groups = std::ssize(grouped.groups);
-  const int64_t stride = adapters.products.strides[0];
-  const auto tokens_of = [&](const TokenGroup& group) {
-    return View<const int32_t>(grouped.tokens)
-        .subspan(static_cast<size_t>(group.first), static_cast<size_t>(group.count));
-  };
-  // A x.
   parallel_for(num_groups * std::ssize(products), [&](int64_t task, int) {
     const TokenGroup& group = grouped.groups[static_cast<size_t>(task % num_groups)];
     const int64_t place = task / num_groups;
@@ -107,13 +75,19 @@ void add_low_rank(const TensorView& x, View<const LowRankProduct> products, cons
                               .weight_stride = term.a.strides[0],
                               .dtype = term.a.dtype,
                               .out = to,
-                              .out_stride = stride,
+                              .out_stride = adapters.products.strides[0],
                               .num_tokens = group.count,
                               .in_features = x.shape[1],
                               .out_features = term.rank(),
-                              .x_rows = tokens_of(group).data()});
+                              .x_rows = grouped.tokens_of(group).data()});
                   });
   });
+}
+
+void expand_low_rank(View<const LowRankProduct> products, const AdapterBatch& adapters, Isa isa) {
+  const MultiplyTransposed multiply = multiply_transposed(isa);
+  const TokenGroups& grouped = group_tokens(adapters);
+  const auto num_groups = std::ssize(grouped.groups);
   int64_t first_tasks[kMaxLowRankProducts + 1] = {};  // of each product
   for (size_t i = 0; i < products.size(); ++i)
     first_tasks[i + 1] = first_tasks[i] + ceil_div(products[i].out.shape[1], kTaskOutputs) * num_groups;
@@ -124,8 +98,9 @@ void add_low_rank(const TensorView& x, View<const LowRankProduct> products, cons
     const int64_t index = task - first_tasks[place], begin = index / num_groups * kTaskOutputs;
     const TokenGroup& group = grouped.groups[static_cast<size_t>(index % num_groups)];
     for_each_term(group, product, place, adapters, [&](const LowRankTerm& term, const float* from) {
-      add_outputs(term, from, stride, begin, std::min(begin + kTaskOutputs, product.out.shape[1]),
-                  product.out, tokens_of(group), multiply);
+      add_outputs(term, from, adapters.products.strides[0], begin,
+                  std::min(begin + kTaskOutputs, product.out.shape[1]), product.out, grouped.tokens_of(group),
+                  multiply);
     });
   });
 }

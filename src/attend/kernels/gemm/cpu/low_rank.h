@@ -1,5 +1,5 @@
-// Low-rank adapters on the CPU: two jobs of the thread team for all runs and products of a call. Runs of the
-// same adapter are multiplied together.
+// Low-rank adapters on the CPU: a job of the thread team for each half, with all runs and products of a call.
+// Runs of the same adapter are multiplied together.
 #pragma once
 
 #include "attend/kernels/common/cpu/isa.h"
@@ -7,8 +7,9 @@
 
 namespace attend::kernels::cpu {
 
-// Arguments are those checked by kernels::add_low_rank.
-void add_low_rank(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters,
-                  Isa isa);
+// Arguments are those checked by kernels::shrink_low_rank and kernels::expand_low_rank.
+void shrink_low_rank(const TensorView& x, View<const LowRankProduct> products, const AdapterBatch& adapters,
+                     Isa isa);
+void expand_low_rank(View<const LowRankProduct> products, const AdapterBatch& adapters, Isa isa);
 
 }  // namespace attend::kernels::cpu
