@@ -39,14 +39,24 @@ class GpuModelBench {
       : context_(options.depth),
         prefill_tokens_(prefill_tokens),
         read_rate_(read_rate),
+        adapter_rank_(options.adapter_rank),
         on_case_(options.on_case),
-        engine_(engine_config(options, prefill_tokens), options.progress) {}
+        engine_(engine_config(options, prefill_tokens), options.progress) {
+    for (int i = 0; i < options.num_adapters; ++i) {
+      adapters_.push_back(fmt::format("adapter-{}", i));
+      engine_.add_dummy_adapter(adapters_.back(), adapter_rank_);
+    }
+  }
 
   Report run(const std::vector<int>& batch_sizes) {
     start_report();
     add_kernels();
-    for (const int batch_size : batch_sizes) add_decode(batch_size);
-    add_prefill();
+    for (const int batch_size : batch_sizes) {
+      const double base_us = add_decode(batch_size);
+      if (!adapters_.empty()) add_decode(batch_size, base_us);
+    }
+    const double base_us = add_prefill();
+    if (!adapters_.empty()) add_adapted_prefill(base_us);
     return report_;
   }
 
@@ -65,6 +75,7 @@ class GpuModelBench {
         std::max<int64_t>(config.context_length, int64_t{largest} * (longest_decode + kLargestPage));
     if (config.cuda_graph_bs.empty() && config.cuda_graph_max_bs == 0)
       config.cuda_graph_bs = options.batch_sizes;
+    config.enable_lora = options.num_adapters > 0;
     return config;
   }
 
@@ -106,12 +117,15 @@ class GpuModelBench {
     choices_.reset();
   }
 
-  void add_decode(int batch_size) {
+  // Returns the time of a step. `base_us`: the time without adapters; 0: the requests have none.
+  double add_decode(int batch_size, double base_us = 0.0) {
+    const bool adapted = base_us > 0.0;
     // Decode steps read the same bytes whether or not their prompts were computed. Computing the prompts of
     // large batches with long contexts would need a minute.
     for (int i = 0; i < batch_size; ++i)
       engine_.submit({.prompt = random_prompt(context_, engine_.model_spec().vocab_size),
                       .params = {.max_new_tokens = kNewTokens, .ignore_eos = true},
+                      .adapter = adapted ? adapters_[static_cast<size_t>(i) % adapters_.size()] : "",
                       .num_skipped = context_ - 1});
     // The first decode-only step is the one with all requests running.
     const int64_t decodes_before = engine_.stats().num_decode_tokens;
@@ -128,6 +142,17 @@ class GpuModelBench {
     while (engine_.step(require_token)) {
     }
     const double step_us = 1e6 * seconds / kSteps;
+    if (adapted) {
+      add({.name = fmt::format("decode, batch {}{}", batch_size, describe_adapters()),
+           .threads = 1,
+           .us = step_us,
+           .value = 1e6 * batch_size / step_us,
+           .unit = "tokens/s",
+           .limit = 1e6 * batch_size / base_us,
+           .bound = fmt::format("without adapters {:.0f} us", base_us),
+           .repeats = kSteps});
+      return step_us;
+    }
     const double limit_us =
         decode_bytes(engine_, batch_size, context_ + kWarmUpSteps + kSteps / 2) / read_rate_;
     add({.name = fmt::format("decode, batch {}", batch_size),
@@ -139,7 +164,7 @@ class GpuModelBench {
          .bound = fmt::format("read in {:.0f} us{}", limit_us, describe_touched(batch_size)),
          .repeats = kSteps});
     // With overlap scheduling, the device does not wait for host work.
-    if (engine_.info().overlap_schedule) return;
+    if (engine_.info().overlap_schedule) return step_us;
     for (const auto& [name, share] : {std::pair{"median", 0.5}, {"99th percentile", 0.99}})
       add({.name = fmt::format("host work, {}, batch {}", name, batch_size),
            .threads = 1,
@@ -149,6 +174,18 @@ class GpuModelBench {
            .limit = 0,
            .bound = {},
            .repeats = kSteps});
+    return step_us;
+  }
+
+  std::string describe_adapters() const {
+    return fmt::format(", {} adapters of rank {}", adapters_.size(), adapter_rank_);
+  }
+
+  double time_prefill(const std::string& adapter) {
+    engine_.submit({.prompt = random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
+                    .params = {.max_new_tokens = 1, .ignore_eos = true},
+                    .adapter = adapter});
+    return 1e6 * measure_seconds([&] { engine_.step(require_token); });
   }
 
   // Returns, for example, ", 51.6 experts a layer".
@@ -158,12 +195,10 @@ class GpuModelBench {
   }
 
   // The prompt and its parts alternate, since the clock under tensor-core load changes with time.
-  void add_prefill() {
+  double add_prefill() {
     std::vector<double> step_times, products, attention, recurrent;
     for (int i = 0; i <= kPrefillRepeats; ++i) {
-      engine_.submit(random_prompt(prefill_tokens_, engine_.model_spec().vocab_size),
-                     {.max_new_tokens = 1, .ignore_eos = true});
-      step_times.push_back(1e6 * measure_seconds([&] { engine_.step(require_token); }));
+      step_times.push_back(time_prefill(""));
       const PrefillBreakdown parts = time_prefill_breakdown(engine_, prefill_tokens_);
       products.push_back(parts.products_us);
       attention.push_back(parts.attention_us);
@@ -187,11 +222,29 @@ class GpuModelBench {
          .limit = 1e6 * prefill_tokens_ / parts.total_us(),
          .bound = bound + " us",
          .repeats = kPrefillRepeats});
+    return step_us;
+  }
+
+  void add_adapted_prefill(double base_us) {
+    time_prefill(adapters_.front());
+    std::vector<double> times;
+    for (int i = 0; i < kPrefillRepeats; ++i) times.push_back(time_prefill(adapters_.front()));
+    const double step_us = median(times);
+    add({.name = fmt::format("prefill of {} tokens, an adapter of rank {}", prefill_tokens_, adapter_rank_),
+         .threads = 1,
+         .us = step_us,
+         .value = 1e6 * prefill_tokens_ / step_us,
+         .unit = "tokens/s",
+         .limit = 1e6 * prefill_tokens_ / base_us,
+         .bound = fmt::format("without adapters {:.0f} us", base_us),
+         .repeats = kPrefillRepeats});
   }
 
   int context_;  // of a prompt before its decode steps
   int prefill_tokens_;
   double read_rate_;  // bytes per microsecond
+  int adapter_rank_;
+  std::vector<std::string> adapters_;  // names
   const std::function<void(const Report&)> on_case_;
   // Collects kernel choices while nothing is timed; choices of graphs are made when the engine is created.
   std::optional<kernels::KernelChoices> choices_{std::in_place};

@@ -13,6 +13,8 @@ struct GpuModelBenchOptions {
   EngineConfig engine;  // its sizes (context, pool, chunk, requests) are set by the bench
   std::vector<int> batch_sizes = {1, 8, 32, 128, 256};
   int depth = 1000;  // context length before the decode steps
+  // LoRA adapters of random values, which the requests of further cases use in turn; 0: no such cases.
+  int num_adapters = 0, adapter_rank = 16;
   EngineProgress progress = {};
   // Called with the report so far after each case.
   std::function<void(const Report&)> on_case = {};
@@ -27,6 +29,7 @@ struct GpuModelBenchOptions {
 //               arrived; median and 99th percentile
 // For one prompt of up to 8192 tokens in one step:
 //   prefill     tokens/s; compared with the time of its GEMMs (experts as if they were dense) and attention
+// With adapters each of these is repeated, and compared with its time without adapters.
 //
 // Graphs are recorded for the batch sizes unless the engine's config names others or disables them. Throws
 // Error(kInvalidArgument) for a batch size or depth below 1 and a model with too short a context, and the

@@ -32,6 +32,8 @@ struct BenchOptions {
   std::vector<int> depths = bench::ModelBenchOptions().depths;
   int repetitions = bench::ModelBenchOptions().repetitions;
   std::vector<int> batch_sizes = bench::GpuModelBenchOptions().batch_sizes;
+  int num_adapters = bench::GpuModelBenchOptions().num_adapters;
+  int adapter_rank = bench::GpuModelBenchOptions().adapter_rank;
   double accept_length = 0.0;
   std::string json;
 };
@@ -115,12 +117,15 @@ bench::Report bench_model(const CLI::App& app, const BenchOptions& options, cons
       reject_flag(app, flag, "CPUs", engine.device);
     bench::GpuModelBenchOptions gpu{.engine = engine,
                                     .batch_sizes = options.batch_sizes,
+                                    .num_adapters = options.num_adapters,
+                                    .adapter_rank = options.adapter_rank,
                                     .progress = bars.progress(),
                                     .on_case = on_case};
     gpu.depth = one_depth(app, options, "on a GPU", gpu.depth);
     return bench::bench_model_on_gpu(gpu);
   }
-  reject_flag(app, "--batch-sizes", "GPUs", engine.device);
+  for (const char* flag : {"--batch-sizes", "--adapters", "--adapter-rank"})
+    reject_flag(app, flag, "GPUs", engine.device);
   return bench::bench_model({.engine = engine,
                              .prompt_tokens = options.prompt_tokens,
                              .new_tokens = options.new_tokens,
@@ -241,6 +246,11 @@ void add_bench(CLI::App& app, Command& selected) {
              Range<int>{.lowest = 1, .highest = 1000});
   add_numbers(*command, "--batch-sizes", model->batch_sizes, "1 to the model's maximum length",
               "GPUs, and with drafts: batch sizes of the timed decode steps");
+  add_number(*command, "--adapters", model->num_adapters,
+             "GPUs: also times steps whose requests have this number of LoRA adapters in turn",
+             Range<int>{.lowest = 0, .highest = 1000});
+  add_number(*command, "--adapter-rank", model->adapter_rank, "GPUs: rank of these adapters",
+             Range<int>{.lowest = 1, .highest = 256});
   set_usual_flags(*command, {"--model-path", "--shape", "--prompt-tokens", "--new-tokens", "--batch-sizes",
                              "--device", "--threads"});
   select(command, model, run_model);
