@@ -7,6 +7,7 @@ attend_packages=(
   g++ cmake ninja-build pkg-config
   nlohmann-json3-dev libcli11-dev libfmt-dev
   libjpeg62-turbo-dev libpng-dev libwebp-dev libsndfile1-dev libsoxr-dev
+  libmp3lame-dev  # static programs link it through libsndfile, whose package does not depend on it
   libpcre2-dev libutf8proc-dev libboost-dev libssl-dev libedit-dev
   libgtest-dev libgmock-dev librapidcheck-dev
   ${ATTEND_EXTRA_PACKAGES:-}
