@@ -12,7 +12,7 @@
 #pragma GCC visibility push(default)
 namespace attend {
 
-// What a pause does with waiting and running requests.
+// Treatment of waiting and running requests during a pause.
 enum class PauseMode : uint8_t {
   kAbort,    // aborts them
   kRetract,  // frees their K/V, which are computed again after the pause

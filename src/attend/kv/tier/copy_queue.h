@@ -29,7 +29,7 @@ struct CopyBatch {
   size_t num_bytes = 0;
   int64_t after = 0;  // number of the other direction's batch that must end before; 0: none
 
-  // Of the queue.
+  // State of the queue.
   std::optional<cuda::Event> model_position;  // GPUs: the model's work before the copies
   std::atomic<bool> ended = false;
 };

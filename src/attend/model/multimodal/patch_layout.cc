@@ -31,7 +31,7 @@ kernels::ImagePatchesArgs patch_args(const ImageProcessorSpec& spec) {
   kernels::ImagePatchesArgs args{.patch_size = spec.patch_size,
                                  .num_frames = std::max(1, spec.num_frames),
                                  .channels_last = spec.channels_last};
-  // Of pixels from 0 to 255, in float32 as torchvision computes them.
+  // For pixels from 0 to 255, in float32 as torchvision computes them.
   for (size_t c = 0; c < args.mean.size(); ++c) {
     args.mean[c] = spec.mean[c] * 255.0f;
     args.deviation[c] = spec.std[c] * 255.0f;

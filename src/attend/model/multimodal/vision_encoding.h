@@ -43,7 +43,7 @@ class VisionEncoding {
   // Adjacent patches that consist of whole tokens and, with windows, of whole windows.
   struct Range {
     int32_t begin = 0, end = 0;  // patches
-    // Of the range's patches as queries, on the device: those of the image, and with windows those of the
+    // Queries of the range's patches, on the device: those of the image, and with windows those of the
     // windows.
     struct Queries {
       View<const int32_t> cu_seqlen_q = {}, seqlen_kv = {};
